@@ -1,0 +1,371 @@
+#!lua flags=allow-oom
+-- gate.lua: one request of one process to the gate of one provider.
+--
+-- Purpose  In this order: settle finished permits, renew leases, expire dead
+--          ones, then decide for each arrival, all limits together, and commit
+--          only what is granted. A request is idempotent: its answer is kept
+--          under reply:<process> and given again to a repetition.
+-- Units    Times are whole microseconds of Redis TIME. Accounts count
+--          thousandths of a token. Integers are written with %d: tostring()
+--          loses digits of them.
+-- Slot     All keys share the hash tag {queue}.
+-- allow-oom: settling frees places and must work when Redis is full.
+--
+-- KEYS  1 gate (hash)        2 permits (zset id -> lease end)   3 running (hash job -> permit)
+--       4 crash (hash job -> n)   5 expired (zset permit -> when)  6 control  7 held_until  8 paused
+--       9 turns (hash process -> "served due seen")  10 reply:<process>  11 refused (set of jobs: credentials)
+--       12 accounts (hash)   13… the record of each arrival that has a job (id:<job>), in order
+-- ARGV  1 protocol  2 process  3 request number  4 sequence last seen  5 lease  6 horizon
+--       7 key prefix  8 wake channel  9 waiting in this process  10 limits version known
+--       11 n  12 per  13 headroom  14 burst  15 concurrency  16 interval  17 file fingerprint (10-17: used if lost)
+--       18 settlements  19 renewals  20 arrivals, then
+--       settlement: permit, job, kind (c called, r not called), outcome, tat given back or 0, hold µs, refused 0/1,
+--                   capped 0/1, account, credit, record name, value, ttl ms, index, member
+--       renewal:    permit, job
+--       arrival:    permit, job, cost, account, charge, has record 0/1
+-- RESULT  {now, answer}; answer is a JSON array of strings:
+--       now, seq, interval, concurrency, in flight, limits version, n, per, headroom, burst, shut reason, shut until,
+--       processes, rollback 0/1, lost permits, its ids…, then for each arrival three:
+--       "g", delay, tat | "n", ask again in, reason | "x", reason, record
+
+local call = redis.call
+local function int(x) return string.format('%d', x) end
+local function num(x) return tonumber(x or 0) or 0 end
+
+local proc, reqno, lease, horizon, prefix = ARGV[2], ARGV[3], num(ARGV[5]), num(ARGV[6]), ARGV[7]
+local nset, nren, narr = num(ARGV[18]), num(ARGV[19]), num(ARGV[20])
+local AT_SET = 21
+local AT_REN = AT_SET + nset * 15
+local AT_ARR = AT_REN + nren * 2
+
+local t = call('TIME')
+local now = num(t[1]) * 1000000 + num(t[2])
+
+local mkeys = {KEYS[10], KEYS[6], KEYS[7], KEYS[8]}
+for i = 13, #KEYS do mkeys[#mkeys + 1] = KEYS[i] end
+local kept = call('MGET', unpack(mkeys))
+if kept[1] then
+  local sep = string.find(kept[1], ' ', 1, true)
+  if string.sub(kept[1], 1, sep - 1) == reqno then return {int(now), string.sub(kept[1], sep + 1)} end
+end
+local held, paused = num(kept[3]), kept[4]
+
+local F = {'seq', 'last', 'tat', 'iv', 'learn', 'quiet', 'xat', 'crashes', 'v', 'n', 'per', 'headroom', 'burst', 'conc',
+  'liv', 'cautious', 'probe', 'reason'}
+local got = call('HMGET', KEYS[1], unpack(F))
+local g = {}
+for i, f in ipairs(F) do g[f] = got[i] end
+local tat, iv, last = num(g.tat), num(g.iv), num(g.last)
+local set = {}              -- fields of the gate to write
+local function put(f, v) set[#set + 1] = f; set[#set + 1] = v end
+
+-- Clock. Backwards: everything that lies in the future moves with it, once.
+-- Forwards, or nobody asked for 5 s: leases start anew before any expires.
+if last > 0 and now < last then
+  local by = last - now
+  tat = tat - by
+  local all = call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do call('ZADD', KEYS[2], int(num(all[i + 1]) - by), all[i]) end
+  if held > 0 then held = held - by; call('SET', KEYS[7], int(held)) end
+  if num(g.learn) > 0 then g.learn = num(g.learn) - by; put('learn', int(g.learn)) end
+  if num(g.quiet) > 0 then g.quiet = num(g.quiet) - by; put('quiet', int(g.quiet)) end
+  g.xat = 0
+  local turns = call('HGETALL', KEYS[9])
+  for i = 1, #turns, 2 do
+    local s, d, e = string.match(turns[i + 1], '(%S+) (%S+) (%S+)')
+    call('HSET', KEYS[9], turns[i], s .. ' ' .. int(num(d) - by) .. ' ' .. int(num(e) - by))
+  end
+elseif last > 0 and now - last > 5000000 then
+  local all = call('ZRANGE', KEYS[2], 0, -1)
+  for i = 1, #all do call('ZADD', KEYS[2], int(now + lease), all[i]) end
+end
+
+-- Limits lost (flush, failover): written again from what the process knows.
+if not g.v then
+  g.v, g.n, g.per, g.headroom, g.burst, g.conc, g.liv = ARGV[10], ARGV[11], ARGV[12], ARGV[13], ARGV[14], ARGV[15], ARGV[16]
+  call('HSET', KEYS[1], 'v', g.v, 'n', g.n, 'per', g.per, 'headroom', g.headroom, 'burst', g.burst, 'conc', g.conc,
+    'liv', g.liv, 'file', ARGV[17])
+end
+local conc, burst = num(g.conc), num(g.burst)
+
+-- Rollback: the store knows less than this process has seen.
+local seq, seen, rollback = num(g.seq), num(ARGV[4]), 0
+local learn, quiet = num(g.learn), num(g.quiet)
+if seq < seen then
+  rollback = 1
+  seq = seen
+  if learn <= now then
+    learn, quiet = now + lease, 0
+    if conc > 0 then quiet = now + math.floor(lease * 3 / 10) end
+    tat = math.max(tat, now + horizon)
+    put('learn', int(learn)); put('quiet', int(quiet))
+  end
+end
+seq = seq + 1
+local learning = learn > now
+
+-- Interval in force. What is owed keeps its number of calls, not its time.
+local niv = num(g.liv)
+if learning then niv = niv * 2; burst = 1 end
+if niv ~= iv then
+  if iv > 0 and tat > now then tat = now + math.floor((tat - now) / iv * niv) end
+  iv = niv
+end
+
+-- Settlements.
+local freed, wakeall = 0, false
+local crashes = num(g.crashes)
+local cautious, probe = g.cautious or '', g.probe or ''
+local function takeBackCrash(id, job)
+  if call('ZREM', KEYS[5], id) == 1 and job ~= '' then
+    if call('HINCRBY', KEYS[4], job, -1) <= 0 then call('HDEL', KEYS[4], job) end
+    crashes = call('HLEN', KEYS[4])
+  end
+end
+if nset > 0 then
+  local ids, jobs = {}, {}
+  for i = 0, nset - 1 do
+    local at = AT_SET + i * 15
+    ids[#ids + 1] = ARGV[at]
+    if ARGV[at + 1] ~= '' then jobs[#jobs + 1] = ARGV[at + 1] end
+  end
+  local live = {}
+  freed = call('ZREM', KEYS[2], unpack(ids))
+  if freed == nset then
+    if #jobs > 0 then call('HDEL', KEYS[3], unpack(jobs)) end
+    for i = 1, nset do live[i] = true end
+  else
+    -- Some were not ours any more: a job's entry goes only with its own permit.
+    for i = 0, nset - 1 do
+      local at = AT_SET + i * 15
+      local id, job = ARGV[at], ARGV[at + 1]
+      if job ~= '' and call('HGET', KEYS[3], job) == id then call('HDEL', KEYS[3], job); live[i + 1] = true
+      elseif job == '' then live[i + 1] = freed > 0 end
+      takeBackCrash(id, job)
+    end
+  end
+  for i = 0, nset - 1 do
+    local at = AT_SET + i * 15
+    local id, job, kind, outcome = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+    local back, hold = num(ARGV[at + 4]), num(ARGV[at + 5])
+    if kind == 'r' and live[i + 1] and back > 0 and tat == back and iv > 0 then
+      tat = tat - iv * num(ARGV[at + 9])     -- the newest slot, not used: the line goes back
+    end
+    if kind == 'c' and job ~= '' and crashes > 0 and outcome ~= '' then
+      if call('HDEL', KEYS[4], job) == 1 then crashes = call('HLEN', KEYS[4]) end
+    end
+    if live[i + 1] and kind == 'c' and ARGV[at + 8] ~= '' and num(ARGV[at + 9]) ~= 0 then
+      call('HINCRBY', KEYS[12], ARGV[at + 8], int(num(ARGV[at + 9])))
+    end
+    if hold > 0 and now + hold > held then
+      held = now + hold
+      call('SET', KEYS[7], int(held))
+      put('reason', 'retry_after'); g.reason = 'retry_after'
+      if ARGV[at + 7] == '1' then cautious = 'retry_after' end
+    end
+    if ARGV[at + 6] == '1' then
+      call('SADD', KEYS[11], job ~= '' and job or id)
+      if cautious == 'credentials' or call('SCARD', KEYS[11]) >= 5 then
+        cautious = 'credentials'
+        if now + 60000000 > held then
+          held = now + 60000000
+          call('SET', KEYS[7], int(held))
+          put('reason', 'credentials'); g.reason = 'credentials'
+        end
+      end
+    elseif kind == 'c' and outcome == 'ok' then
+      call('DEL', KEYS[11])
+      if cautious ~= '' then cautious = ''; wakeall = true end
+    elseif kind == 'c' and cautious == 'credentials' and outcome ~= 'excluded' and now + 60000000 > held then
+      held = now + 60000000
+      call('SET', KEYS[7], int(held))
+    end
+    if probe == id then probe = '' end
+    if ARGV[at + 10] ~= '' then
+      call('SET', prefix .. ARGV[at + 10], ARGV[at + 11], 'PX', ARGV[at + 12])
+    end
+    if ARGV[at + 13] ~= '' then call('ZADD', prefix .. ARGV[at + 13], int(math.floor(now / 1000)), ARGV[at + 14]) end
+  end
+end
+
+-- Renewals, by id: a permit that is gone comes back while learning or while there is room.
+local lost = {}
+if nren > 0 then
+  local inflight = nil
+  for i = 0, nren - 1 do
+    local id, job = ARGV[AT_REN + i * 2], ARGV[AT_REN + i * 2 + 1]
+    if call('ZSCORE', KEYS[2], id) then
+      call('ZADD', KEYS[2], int(now + lease), id)
+    else
+      inflight = inflight or call('ZCARD', KEYS[2])
+      local other = job ~= '' and call('HGET', KEYS[3], job)
+      local free = not other or other == id or not call('ZSCORE', KEYS[2], other)
+      if free and (learning or conc == 0 or inflight < conc) then
+        call('ZADD', KEYS[2], int(now + lease), id)
+        if job ~= '' then call('HSET', KEYS[3], job, id) end
+        takeBackCrash(id, job)
+        inflight = inflight + 1
+      else
+        lost[#lost + 1] = id
+      end
+    end
+  end
+end
+
+-- Leases that ran out: at most four times a second, in lots of 100.
+local function expire(id)
+  if call('ZREM', KEYS[2], id) == 0 then return end
+  local job = string.match(id, '^[^:]*:(.*)$') or ''
+  call('ZADD', KEYS[5], int(now), id)
+  if job ~= '' then
+    if call('HGET', KEYS[3], job) == id then call('HDEL', KEYS[3], job) end
+    call('HINCRBY', KEYS[4], job, 1)
+    crashes = call('HLEN', KEYS[4])
+  end
+  if probe == id then
+    probe = ''
+    if now + 60000000 > held then held = now + 60000000; call('SET', KEYS[7], int(held)) end
+  end
+end
+if now >= num(g.xat) then
+  local dead = call('ZRANGEBYSCORE', KEYS[2], '-inf', int(now), 'LIMIT', 0, 100)
+  for _, id in ipairs(dead) do expire(id); freed = freed + 1 end
+  call('ZREMRANGEBYSCORE', KEYS[5], '-inf', int(now - 86400000000))
+  put('xat', int(#dead == 100 and now or now + 250000))
+end
+
+-- Shut for everybody?
+local shut, shutUntil = '', 0
+if paused then shut = 'paused'
+elseif held > now then shut, shutUntil = g.reason or 'held', held
+elseif quiet > now then shut, shutUntil = 'learning', quiet end
+
+-- Turns: who waits, and how much was each served.
+local waitingHere = num(ARGV[9])
+local others, least, most, nproc, leastProc, nextDue = 0, nil, 0, 1, nil, nil
+local served, mineKnown = 0, false
+local turns = {}
+if narr > 0 or freed > 0 then turns = call('HGETALL', KEYS[9]) end
+for i = 1, #turns, 2 do
+  local s, d, e = string.match(turns[i + 1], '(%S+) (%S+) (%S+)')
+  s, d, e = num(s), num(d), num(e)
+  if turns[i] == proc then
+    served, mineKnown = s, now - e < 2000000
+  elseif now - e > 60000000 then
+    call('HDEL', KEYS[9], turns[i])
+  else
+    if now - e < 15000000 then nproc = nproc + 1 end
+    if now - e < 2000000 and s > most then most = s end
+    if d > 0 and now <= d + 20000 then
+      others = others + 1
+      if not least or s < least then least, leastProc = s, turns[i] end
+      if not nextDue or d < nextDue then nextDue = d end
+    end
+  end
+end
+local slots = conc > 0 and math.floor(conc / 4) or 64
+if iv > 0 then slots = math.floor(horizon / iv) end
+local quantum = math.max(1, math.floor(slots / (others + 1)))
+if not mineKnown and most > 0 then served = math.max(served, most - quantum) end
+if served > 1000000000 then served = served - 1000000000 end
+
+-- Arrivals.
+local out = {}
+local function say(a, b, c) out[#out + 1] = a; out[#out + 1] = b; out[#out + 1] = c end
+local inflight = 0
+if narr > 0 or freed > 0 then inflight = call('ZCARD', KEYS[2]) end
+local granted, denied, comeBack = 0, 0, 0
+local stop, stopIn = nil, 0
+if narr > 0 then
+  local jobs, permit, newjobs = {}, {}, {}
+  for i = 0, narr - 1 do
+    local job = ARGV[AT_ARR + i * 6 + 1]
+    if job ~= '' then jobs[#jobs + 1] = job end
+  end
+  local holder, crashed = {}, {}
+  if #jobs > 0 then
+    local h = call('HMGET', KEYS[3], unpack(jobs))
+    local c = crashes > 0 and call('HMGET', KEYS[4], unpack(jobs)) or {}
+    for i, job in ipairs(jobs) do holder[job] = h[i]; crashed[job] = num(c[i]) end
+  end
+  local nrec = 4
+  for i = 0, narr - 1 do
+    local at = AT_ARR + i * 6
+    local id, job, cost = ARGV[at], ARGV[at + 1], num(ARGV[at + 2])
+    local record = false
+    if ARGV[at + 5] == '1' then nrec = nrec + 1; record = kept[nrec] end
+    local other = job ~= '' and holder[job]
+    if other and other ~= id then
+      local score = call('ZSCORE', KEYS[2], other)
+      if not score then other = false
+      elseif num(score) <= now then
+        expire(other); inflight = inflight - 1; crashed[job] = (crashed[job] or 0) + 1; other = false
+      end
+    end
+    if record then say('x', 'done', record)
+    elseif other and other ~= id then say('x', 'running', '')
+    elseif job ~= '' and (crashed[job] or 0) >= 3 then say('x', 'poison', '')
+    else
+      local slot = now
+      if not stop then
+        if shut ~= '' then stop, stopIn = shut, shutUntil > 0 and shutUntil - now or 0
+        elseif cautious ~= '' and probe ~= '' then stop, stopIn = 'probing', 0
+        elseif conc > 0 and inflight >= conc then stop, stopIn = 'concurrency', 0
+        else
+          if iv > 0 then slot = math.max(now, tat - (burst - 1) * iv) end
+          if slot - now > horizon then
+            stop, stopIn = 'rate', math.max(1, slot - now - math.floor(horizon / 2))
+          elseif others > 0 and served - least >= quantum then
+            stop, stopIn = 'turn', math.max(1000, nextDue + 20000 - now)
+          end
+        end
+      end
+      if not stop and ARGV[at + 3] ~= '' then
+        local have = num(call('HGET', KEYS[12], ARGV[at + 3]))
+        if have < num(ARGV[at + 4]) then say('x', 'account', int(have)); slot = nil
+        else call('HINCRBY', KEYS[12], ARGV[at + 3], int(-num(ARGV[at + 4]))) end
+      end
+      if slot == nil then -- refused above, for this job alone
+      elseif stop then
+        denied = denied + 1
+        say('n', int(stopIn), stop)
+      else
+        local after = 0
+        if iv > 0 then tat = math.max(slot, tat) + cost * iv; after = tat end
+        permit[#permit + 1] = int(now + lease + (slot - now)); permit[#permit + 1] = id
+        if job ~= '' then newjobs[#newjobs + 1] = job; newjobs[#newjobs + 1] = id; holder[job] = id end
+        inflight, granted, served = inflight + 1, granted + 1, served + cost
+        if cautious ~= '' then probe = id end
+        say('g', int(slot - now), int(after))
+      end
+    end
+  end
+  if #permit > 0 then call('ZADD', KEYS[2], unpack(permit)) end
+  if #newjobs > 0 then call('HSET', KEYS[3], unpack(newjobs)) end
+end
+
+-- Write down what changed.
+put('seq', int(seq)); put('last', int(now)); put('tat', int(tat)); put('iv', int(iv))
+if crashes ~= num(g.crashes) then put('crashes', int(crashes)) end
+if cautious ~= (g.cautious or '') then put('cautious', cautious) end
+if probe ~= (g.probe or '') then put('probe', probe) end
+call('HSET', KEYS[1], unpack(set))
+if narr > 0 then
+  local due = 0
+  if waitingHere > granted then
+    due = now + math.max(5000, math.min(100000, stop and stopIn > 0 and stopIn or 100000))
+  end
+  call('HSET', KEYS[9], proc, int(served) .. ' ' .. int(due) .. ' ' .. int(now))
+end
+if wakeall then call('PUBLISH', ARGV[8], '*')
+elseif others > 0 and shut == '' and leastProc and (freed > 0 or stop == 'turn') and (conc == 0 or inflight < conc) then
+  call('PUBLISH', ARGV[8], leastProc)
+end
+
+local answer = {int(now), int(seq), int(iv), int(conc), int(inflight), g.v, g.n, g.per, g.headroom, g.burst, shut,
+  int(shutUntil), int(nproc), int(rollback), int(#lost)}
+for _, id in ipairs(lost) do answer[#answer + 1] = id end
+for _, v in ipairs(out) do answer[#answer + 1] = v end
+local text = cjson.encode(answer)
+if granted > 0 or nset > 0 then call('SET', KEYS[10], reqno .. ' ' .. text, 'PX', '60000') end
+return {int(now), text}
