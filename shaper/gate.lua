@@ -20,7 +20,7 @@
 --       11 n  12 per  13 headroom  14 burst  15 concurrency  16 interval  17 file fingerprint (10-17: used if lost)
 --       18 settlements  19 renewals  20 arrivals, then
 --       settlement: permit, job, kind (c called, r not called), outcome, tat given back or 0, hold µs, refused 0/1,
---                   capped 0/1, account, credit, record name, value, ttl ms, index, member
+--                   capped 0/1, account, credit (back, for r), record name, value, ttl ms, index, member, cost
 --       renewal:    permit, job
 --       arrival:    permit, job, cost, account, charge, has record 0/1
 -- RESULT  {now, answer}; answer is a JSON array of strings:
@@ -35,7 +35,7 @@ local function num(x) return tonumber(x or 0) or 0 end
 local proc, reqno, lease, horizon, prefix = ARGV[2], ARGV[3], num(ARGV[5]), num(ARGV[6]), ARGV[7]
 local nset, nren, narr = num(ARGV[18]), num(ARGV[19]), num(ARGV[20])
 local AT_SET = 21
-local AT_REN = AT_SET + nset * 15
+local AT_REN = AT_SET + nset * 16
 local AT_ARR = AT_REN + nren * 2
 
 local t = call('TIME')
@@ -117,15 +117,17 @@ local freed, wakeall = 0, false
 local crashes = num(g.crashes)
 local cautious, probe = g.cautious or '', g.probe or ''
 local function takeBackCrash(id, job)
-  if call('ZREM', KEYS[5], id) == 1 and job ~= '' then
+  if call('ZREM', KEYS[5], id) == 0 then return false end
+  if job ~= '' then
     if call('HINCRBY', KEYS[4], job, -1) <= 0 then call('HDEL', KEYS[4], job) end
     crashes = call('HLEN', KEYS[4])
   end
+  return true
 end
 if nset > 0 then
   local ids, jobs = {}, {}
   for i = 0, nset - 1 do
-    local at = AT_SET + i * 15
+    local at = AT_SET + i * 16
     ids[#ids + 1] = ARGV[at]
     if ARGV[at + 1] ~= '' then jobs[#jobs + 1] = ARGV[at + 1] end
   end
@@ -137,24 +139,23 @@ if nset > 0 then
   else
     -- Some were not ours any more: a job's entry goes only with its own permit.
     for i = 0, nset - 1 do
-      local at = AT_SET + i * 15
+      local at = AT_SET + i * 16
       local id, job = ARGV[at], ARGV[at + 1]
-      if job ~= '' and call('HGET', KEYS[3], job) == id then call('HDEL', KEYS[3], job); live[i + 1] = true
-      elseif job == '' then live[i + 1] = freed > 0 end
-      takeBackCrash(id, job)
+      if job ~= '' and call('HGET', KEYS[3], job) == id then call('HDEL', KEYS[3], job) end
+      live[i + 1] = not takeBackCrash(id, job)
     end
   end
   for i = 0, nset - 1 do
-    local at = AT_SET + i * 15
+    local at = AT_SET + i * 16
     local id, job, kind, outcome = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     local back, hold = num(ARGV[at + 4]), num(ARGV[at + 5])
     if kind == 'r' and live[i + 1] and back > 0 and tat == back and iv > 0 then
-      tat = tat - iv * num(ARGV[at + 9])     -- the newest slot, not used: the line goes back
+      tat = tat - iv * num(ARGV[at + 15])    -- the newest slot, not used: the line goes back
     end
     if kind == 'c' and job ~= '' and crashes > 0 and outcome ~= '' then
       if call('HDEL', KEYS[4], job) == 1 then crashes = call('HLEN', KEYS[4]) end
     end
-    if live[i + 1] and kind == 'c' and ARGV[at + 8] ~= '' and num(ARGV[at + 9]) ~= 0 then
+    if live[i + 1] and ARGV[at + 8] ~= '' and num(ARGV[at + 9]) ~= 0 then
       call('HINCRBY', KEYS[12], ARGV[at + 8], int(num(ARGV[at + 9])))
     end
     if hold > 0 and now + hold > held then
@@ -175,6 +176,10 @@ if nset > 0 then
       end
     elseif kind == 'c' and outcome == 'ok' then
       call('DEL', KEYS[11])
+      if cautious == 'credentials' and g.reason == 'credentials' and held > 0 then
+        held = 0
+        call('DEL', KEYS[7])
+      end
       if cautious ~= '' then cautious = ''; wakeall = true end
     elseif kind == 'c' and cautious == 'credentials' and outcome ~= 'excluded' and now + 60000000 > held then
       held = now + 60000000
@@ -256,7 +261,7 @@ for i = 1, #turns, 2 do
   else
     if now - e < 15000000 then nproc = nproc + 1 end
     if now - e < 2000000 and s > most then most = s end
-    if d > 0 and now <= d + 20000 then
+    if d > 0 and now <= d + 20000 then -- told to come back, and not yet given up on
       others = others + 1
       if not least or s < least then least, leastProc = s, turns[i] end
       if not nextDue or d < nextDue then nextDue = d end
@@ -267,7 +272,6 @@ local slots = conc > 0 and math.floor(conc / 4) or 64
 if iv > 0 then slots = math.floor(horizon / iv) end
 local quantum = math.max(1, math.floor(slots / (others + 1)))
 if not mineKnown and most > 0 then served = math.max(served, most - quantum) end
-if served > 1000000000 then served = served - 1000000000 end
 
 -- Arrivals.
 local out = {}
@@ -316,7 +320,7 @@ if narr > 0 then
           if slot - now > horizon then
             stop, stopIn = 'rate', math.max(1, slot - now - math.floor(horizon / 2))
           elseif others > 0 and served - least >= quantum then
-            stop, stopIn = 'turn', math.max(1000, nextDue + 20000 - now)
+            stop, stopIn = 'turn', iv > 0 and math.max(1000, nextDue + 20000 - now) or 5000
           end
         end
       end
@@ -352,13 +356,14 @@ if probe ~= (g.probe or '') then put('probe', probe) end
 call('HSET', KEYS[1], unpack(set))
 if narr > 0 then
   local due = 0
-  if waitingHere > granted then
-    due = now + math.max(5000, math.min(100000, stop and stopIn > 0 and stopIn or 100000))
+  if waitingHere > granted and shut == '' then
+    if not stop then due = now + 5000 elseif stopIn > 0 then due = now + stopIn else due = now + 100000 end
   end
   call('HSET', KEYS[9], proc, int(served) .. ' ' .. int(due) .. ' ' .. int(now))
 end
 if wakeall then call('PUBLISH', ARGV[8], '*')
-elseif others > 0 and shut == '' and leastProc and (freed > 0 or stop == 'turn') and (conc == 0 or inflight < conc) then
+elseif others > 0 and shut == '' and conc > 0 and inflight < conc
+  and ((freed > 0 and inflight + freed >= conc) or (stop == 'turn' and iv == 0)) then
   call('PUBLISH', ARGV[8], leastProc)
 end
 

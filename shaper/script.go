@@ -42,6 +42,5 @@ func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args 
 
 // noFlags reports that the server did not understand the line of flags.
 func noFlags(err error) bool {
-	m := err.Error()
-	return strings.Contains(m, "<string> line:1") || strings.Contains(m, "near '#'") || strings.Contains(m, "near #")
+	return strings.Contains(err.Error(), "near '#'")
 }

@@ -1,11 +1,19 @@
 // Package guard composes all that stands between a caller and one provider:
-// the gate's limits and, later, its health and its retry budget, decided
-// together in the gate's one script.
+// health, retry budget and limits, decided together by the gate's one script.
+//
+// The order of the guards is: expired? then the gate (held, paused,
+// concurrency, rate; it waits for its slot), then the call, its outcome, and
+// the settlement. [Guard.Do] is all that most callers need: queue/worker,
+// shaper/limithttp and any Go code without a queue use it alike.
 package guard
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"regexp"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,6 +21,23 @@ import (
 	"github.com/penstock-io/penstock/breaker"
 	"github.com/penstock-io/penstock/shaper"
 )
+
+const (
+	// DefaultTimeout bounds one call where Config.Timeout is 0.
+	DefaultTimeout = 30 * time.Second
+	// MaxHold is the longest a provider is held for a Retry-After. What asks for
+	// more is probed after it, one call at a time.
+	MaxHold = 900 * time.Second
+
+	minHold    = time.Second     // shorter waits are left to the job's own back-off
+	recordWait = 2 * time.Second // for a record, when the caller is already leaving
+)
+
+// ErrNotCalled is what every error of Do is, where no call was made.
+var ErrNotCalled = errors.New("no call was made")
+
+// ErrExpired: the request's Expires passed before its turn came.
+var ErrExpired = errors.New("expired before its turn came")
 
 // Config is one provider's guard.
 type Config struct {
@@ -24,28 +49,35 @@ type Config struct {
 	Namespace string
 	// Limits are what the configuration says; live changes in Redis win.
 	Limits shaper.Limits
-	// Timeout bounds one call. Zero: 30 s.
+	// Timeout bounds one call. Zero: DefaultTimeout.
 	Timeout time.Duration
+	// CredentialsTag is a fingerprint (never the secret) of the credentials in
+	// use; when it changes, a hold for refused credentials ends.
+	CredentialsTag string
+	// Waker shares one Redis subscription with other guards. Nil: its own.
+	Waker *shaper.Waker
 	// Observer hears of every attempt. Nil: nobody.
 	Observer Observer
 	// Logger. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// Observer hears what a guard does. Methods are called from several
-// goroutines at once and must not block.
+// Observer hears what a guard does. Methods are called from several goroutines
+// at once and must not block.
 type Observer interface {
 	shaper.Observer
 	// Attempt is told once for each call really made.
 	Attempt(provider string, outcome breaker.Outcome, took time.Duration)
 }
 
-// Request is what a caller asks permission for.
+// Request is what a caller asks permission for. The zero value is one call
+// with no job behind it.
 type Request struct {
 	// Job is the job's id where there is one: no two calls of one job ever run
 	// at once, and a job whose record stands is not called again. Empty: none.
 	Job string
 	// Key is what the job is limited and shared fairly by inside the provider.
+	// Not built yet: a key that is not empty is refused.
 	Key string
 	// Cost in calls. Zero: 1.
 	Cost int
@@ -61,8 +93,8 @@ type Request struct {
 }
 
 // Report is what a call's error may say beyond "it failed". An error that has
-// a method Report() Report is taken at its word; nil is OK; a context's
-// deadline is Timeout; everything else is Failed.
+// a method Report() Report is taken at its word; nil is OK; a deadline is
+// Timeout; the caller's own cancellation is Excluded; all else is Failed.
 type Report struct {
 	Outcome breaker.Outcome
 	// RetryAfter is the wait the provider asked for. Zero: none.
@@ -80,3 +112,211 @@ type Reporter interface {
 // Call is one call to the provider. Its context carries the permit's deadline
 // and is not cancelled by trouble with Redis.
 type Call func(ctx context.Context) error
+
+// Guard stands before one provider. Safe for several goroutines.
+type Guard struct {
+	cfg  Config
+	gate *shaper.Gate
+	err  error
+}
+
+var nameShape = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+// New returns the guard of cfg. A fault in cfg is returned by Err and by every
+// Do, so that New(…).Do(…) can stand in one line. Nothing is sent yet.
+func New(cfg Config) *Guard {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	g := &Guard{cfg: cfg}
+	switch {
+	case !nameShape.MatchString(cfg.Provider):
+		g.err = fmt.Errorf("guard: Provider %q: a name is 1-63 of a-z, 0-9, dot, dash and underscore, and begins with a letter or digit", cfg.Provider)
+	case cfg.Namespace != "" && !nameShape.MatchString(cfg.Namespace):
+		g.err = fmt.Errorf("guard %s: Namespace %q: the rule for provider names holds", cfg.Provider, cfg.Namespace)
+	case cfg.Timeout < 0:
+		g.err = fmt.Errorf("guard %s: Timeout must be longer than 0, not %s", cfg.Provider, cfg.Timeout)
+	}
+	if g.err != nil {
+		return g
+	}
+	gc := shaper.GateConfig{
+		Redis: cfg.Redis, Name: QueueName(cfg.Namespace, cfg.Provider), Limits: cfg.Limits, Tag: cfg.CredentialsTag,
+		Waker: cfg.Waker, Logger: cfg.Logger,
+	}
+	if cfg.Observer != nil {
+		gc.Observer = named{cfg.Observer, cfg.Provider}
+	}
+	g.gate, g.err = shaper.NewGate(gc)
+	return g
+}
+
+// QueueName is the queue of a provider: its name, or namespace.provider.
+func QueueName(namespace, provider string) string {
+	if namespace == "" {
+		return provider
+	}
+	return namespace + "." + provider
+}
+
+// Err returns what is wrong with the configuration, or nil.
+func (g *Guard) Err() error { return g.err }
+
+// Gate returns the guard's gate; nil where Err is not.
+func (g *Guard) Gate() *shaper.Gate { return g.gate }
+
+// Provider returns the provider's name.
+func (g *Guard) Provider() string { return g.cfg.Provider }
+
+// Timeout returns the bound of one call.
+func (g *Guard) Timeout() time.Duration { return g.cfg.Timeout }
+
+// Open writes and reads the limits; see shaper.Gate.Open. It need not be called.
+func (g *Guard) Open(ctx context.Context) error {
+	if g.err != nil {
+		return g.err
+	}
+	return g.gate.Open(ctx)
+}
+
+// Close ends those who wait and stores what is settled; see shaper.Gate.Close.
+func (g *Guard) Close(ctx context.Context) error {
+	if g.gate == nil {
+		return nil
+	}
+	return g.gate.Close(ctx)
+}
+
+// Do waits for a permit, makes the call, and settles. It returns the call's
+// own error. Where no call was made the error is ErrNotCalled, and besides one
+// of: ErrExpired, shaper.ErrRunning, shaper.ErrDone (as *shaper.DoneError),
+// shaper.ErrPoison, shaper.ErrClosed, context.Cause(ctx), or a fault in the
+// configuration or the request. A panic of call is settled as a failure and
+// goes on.
+func (g *Guard) Do(ctx context.Context, req Request, call Call) error {
+	if err := g.check(req); err != nil {
+		return notCalled{err}
+	}
+	permit, err := g.acquire(ctx, req)
+	if err != nil {
+		return notCalled{err}
+	}
+	return g.run(ctx, req, permit, call)
+}
+
+func (g *Guard) check(req Request) error {
+	switch {
+	case g.err != nil:
+		return g.err
+	case req.Key != "":
+		return fmt.Errorf("guard %s: Key is not built yet; leave it empty", g.cfg.Provider)
+	}
+	return nil
+}
+
+func (g *Guard) acquire(ctx context.Context, req Request) (*shaper.Permit, error) {
+	if !req.Expires.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, req.Expires, ErrExpired)
+		defer cancel()
+	}
+	a := shaper.Arrival{Job: req.Job, Cost: req.Cost}
+	if req.Job != "" {
+		a.Record = "id:" + req.Job
+	}
+	return g.gate.Acquire(ctx, a)
+}
+
+// run makes the call under the permit and settles it, whatever happens.
+func (g *Guard) run(ctx context.Context, req Request, permit *shaper.Permit, call Call) (err error) {
+	leased, cancel := permit.Context(ctx)
+	defer cancel(nil)
+	bounded, stop := context.WithTimeout(leased, g.cfg.Timeout)
+	defer stop()
+	start := time.Now()
+	returned := false
+	defer func() {
+		if !returned { // a panic, or runtime.Goexit: it goes on by itself
+			permit.Settle(shaper.Settlement{})
+			g.observe(breaker.Failed, time.Since(start))
+		}
+	}()
+	err = call(bounded)
+	returned = true
+	rep := report(err, leased, bounded)
+	g.observe(rep.Outcome, time.Since(start))
+	g.settle(ctx, req, permit, err, rep)
+	return err
+}
+
+func (g *Guard) observe(o breaker.Outcome, took time.Duration) {
+	if g.cfg.Observer != nil {
+		g.cfg.Observer.Attempt(g.cfg.Provider, o, took)
+	}
+}
+
+func (g *Guard) settle(ctx context.Context, req Request, permit *shaper.Permit, err error, rep Report) {
+	s := shaper.Settlement{
+		OK:       rep.Outcome == breaker.OK && !rep.Credentials,
+		Excluded: rep.Outcome == breaker.Excluded,
+		Refused:  rep.Credentials,
+	}
+	if rep.Outcome == breaker.Throttled && rep.RetryAfter > minHold {
+		s.Hold, s.Capped = min(rep.RetryAfter, MaxHold), rep.RetryAfter > MaxHold
+		s.Hold += rand.N(s.Hold/20 + 1) // jitter only upwards: never earlier than asked
+		g.cfg.Logger.Warn("provider asked for a pause; the whole fleet holds", "provider", g.cfg.Provider,
+			"asked", rep.RetryAfter, "held", s.Hold.Round(time.Millisecond))
+	}
+	if req.Record != nil {
+		s.Record = req.Record(err, rep)
+	}
+	if s.Record == nil {
+		permit.Settle(s)
+		return
+	}
+	wait, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(recordWait, cancel) })
+	defer stop()
+	if err := permit.SettleWait(wait, s); err != nil {
+		g.cfg.Logger.Warn("a call's record is not stored yet", "provider", g.cfg.Provider, "err", err)
+	}
+}
+
+// report says what err shows of the provider.
+func report(err error, leased, bounded context.Context) Report {
+	if err == nil {
+		return Report{Outcome: breaker.OK}
+	}
+	if r, ok := errors.AsType[Reporter](err); ok {
+		return r.Report()
+	}
+	switch {
+	case leased.Err() != nil: // the caller left, or the lease was lost
+		return Report{Outcome: breaker.Excluded}
+	case bounded.Err() != nil || errors.Is(err, context.DeadlineExceeded):
+		return Report{Outcome: breaker.Timeout}
+	}
+	return Report{Outcome: breaker.Failed}
+}
+
+// notCalled marks an error: no call was made.
+type notCalled struct{ error }
+
+func (e notCalled) Unwrap() error        { return e.error }
+func (e notCalled) Is(target error) bool { return target == ErrNotCalled }
+
+// named gives the gate's observations the provider's name, not the queue's.
+type named struct {
+	o        Observer
+	provider string
+}
+
+func (n named) GateRequest(_ string, arrivals, settlements int, took time.Duration, err error) {
+	n.o.GateRequest(n.provider, arrivals, settlements, took, err)
+}
+func (n named) Denied(_, reason string)          { n.o.Denied(n.provider, reason) }
+func (n named) Waited(_ string, d time.Duration) { n.o.Waited(n.provider, d) }
