@@ -86,7 +86,7 @@ func (g *Gate) Pause(ctx context.Context) error {
 func (g *Gate) Resume(ctx context.Context) error {
 	_, err := g.cfg.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.Del(ctx, g.key("paused"), g.key("held_until"), g.key("refused"))
-		p.HSet(ctx, g.key("gate"), "cautious", "", "probe", "")
+		p.HSet(ctx, g.key("gate"), "cautious", "", "probe", "", "nref", 0)
 		p.Publish(ctx, g.key("wake"), "*")
 		return nil
 	})

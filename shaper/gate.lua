@@ -51,7 +51,7 @@ end
 local held, paused = num(kept[3]), kept[4]
 
 local F = {'seq', 'last', 'tat', 'iv', 'learn', 'quiet', 'xat', 'crashes', 'v', 'n', 'per', 'headroom', 'burst', 'conc',
-  'liv', 'cautious', 'probe', 'reason'}
+  'liv', 'cautious', 'probe', 'reason', 'nref'}
 local got = call('HMGET', KEYS[1], unpack(F))
 local g = {}
 for i, f in ipairs(F) do g[f] = got[i] end
@@ -115,7 +115,7 @@ end
 -- Settlements.
 local freed, wakeall = 0, false
 local crashes = num(g.crashes)
-local cautious, probe = g.cautious or '', g.probe or ''
+local cautious, probe, nref = g.cautious or '', g.probe or '', num(g.nref)
 local function takeBackCrash(id, job)
   if call('ZREM', KEYS[5], id) == 0 then return false end
   if job ~= '' then
@@ -131,7 +131,7 @@ if nset > 0 then
     ids[#ids + 1] = ARGV[at]
     if ARGV[at + 1] ~= '' then jobs[#jobs + 1] = ARGV[at + 1] end
   end
-  local live = {}
+  local live, index = {}, {}
   freed = call('ZREM', KEYS[2], unpack(ids))
   if freed == nset then
     if #jobs > 0 then call('HDEL', KEYS[3], unpack(jobs)) end
@@ -166,7 +166,8 @@ if nset > 0 then
     end
     if ARGV[at + 6] == '1' then
       call('SADD', KEYS[11], job ~= '' and job or id)
-      if cautious == 'credentials' or call('SCARD', KEYS[11]) >= 5 then
+      nref = call('SCARD', KEYS[11])
+      if cautious == 'credentials' or nref >= 5 then
         cautious = 'credentials'
         if now + 60000000 > held then
           held = now + 60000000
@@ -175,7 +176,7 @@ if nset > 0 then
         end
       end
     elseif kind == 'c' and outcome == 'ok' then
-      call('DEL', KEYS[11])
+      if nref > 0 then call('DEL', KEYS[11]); nref = 0 end
       if cautious == 'credentials' and g.reason == 'credentials' and held > 0 then
         held = 0
         call('DEL', KEYS[7])
@@ -189,8 +190,13 @@ if nset > 0 then
     if ARGV[at + 10] ~= '' then
       call('SET', prefix .. ARGV[at + 10], ARGV[at + 11], 'PX', ARGV[at + 12])
     end
-    if ARGV[at + 13] ~= '' then call('ZADD', prefix .. ARGV[at + 13], int(math.floor(now / 1000)), ARGV[at + 14]) end
+    if ARGV[at + 13] ~= '' then
+      local ix = index[ARGV[at + 13]] or {}
+      index[ARGV[at + 13]] = ix
+      ix[#ix + 1] = int(math.floor(now / 1000)); ix[#ix + 1] = ARGV[at + 14]
+    end
   end
+  for name, ix in pairs(index) do call('ZADD', prefix .. name, unpack(ix)) end
 end
 
 -- Renewals, by id: a permit that is gone comes back while learning or while there is room.
@@ -269,7 +275,11 @@ for i = 1, #turns, 2 do
   end
 end
 local slots = conc > 0 and math.floor(conc / 4) or 64
-if iv > 0 then slots = math.floor(horizon / iv) end
+if iv > 0 then
+  -- Permits that wait for their slot hold places: no more than a quarter of them.
+  if conc > 0 then horizon = math.min(horizon, iv * math.max(1, slots)) end
+  slots = math.floor(horizon / iv)
+end
 local quantum = math.max(1, math.floor(slots / (others + 1)))
 if not mineKnown and most > 0 then served = math.max(served, most - quantum) end
 
@@ -320,7 +330,12 @@ if narr > 0 then
           if slot - now > horizon then
             stop, stopIn = 'rate', math.max(1, slot - now - math.floor(horizon / 2))
           elseif others > 0 and served - least >= quantum then
-            stop, stopIn = 'turn', iv > 0 and math.max(1000, nextDue + 20000 - now) or 5000
+            -- After the others had theirs; yet before the slot, should they not come.
+            stop, stopIn = 'turn', 5000
+            if iv > 0 then
+              local mine = math.min(slot - 2000, slot + quantum * iv - math.floor(horizon / 2))
+              stopIn = math.max(1000, nextDue + 20000 - now, mine - now)
+            end
           end
         end
       end
@@ -351,6 +366,7 @@ end
 -- Write down what changed.
 put('seq', int(seq)); put('last', int(now)); put('tat', int(tat)); put('iv', int(iv))
 if crashes ~= num(g.crashes) then put('crashes', int(crashes)) end
+if nref ~= num(g.nref) then put('nref', int(nref)) end
 if cautious ~= (g.cautious or '') then put('cautious', cautious) end
 if probe ~= (g.probe or '') then put('probe', probe) end
 call('HSET', KEYS[1], unpack(set))

@@ -103,6 +103,9 @@ func (g *Gate) nextLocked(now time.Time) (*request, time.Time) {
 		g.settleAt = now
 		if g.seen.interval > 0 && !g.eager && !g.closed {
 			g.settleAt = now.Add(settleCompany)
+			if len(g.waiting) > 0 && g.notBefore.Sub(now) < 2*settleCompany {
+				g.settleAt = g.notBefore // company is on its way
+			}
 		}
 	}
 	ask := len(g.waiting) > 0 && !now.Before(g.notBefore)

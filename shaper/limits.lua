@@ -22,7 +22,7 @@ end
 if ARGV[1] == 'file' and tag ~= ARGV[9] then
   call('HSET', KEYS[1], 'tag', ARGV[9])
   if tag and got[5] == 'credentials' then
-    call('HSET', KEYS[1], 'cautious', '', 'probe', '')
+    call('HSET', KEYS[1], 'cautious', '', 'probe', '', 'nref', 0)
     call('DEL', KEYS[3])
     if got[4] == 'credentials' then call('DEL', KEYS[2]) end
     write = true
