@@ -11,6 +11,8 @@ const (
 	maxJobs = 2_000_000
 	// maxSeconds bounds the series, a day.
 	maxSeconds = 24 * 60 * 60
+	// maxBy bounds how many values of CountBy are told apart.
+	maxBy = 1000
 	// maxRing bounds what a mostIn remembers.
 	maxRing = 1 << 20
 )
@@ -79,6 +81,8 @@ type account struct {
 	withoutKey, keylessOK int
 	notFollowed           int
 
+	by map[string]int // calls by the value of CountBy
+
 	seconds          []Second
 	recent           recentRate
 	log              []Call // a ring of logSize
@@ -89,7 +93,7 @@ type jobSeen struct{ attempts, successes uint32 }
 
 func newAccount(window time.Duration, remember int) *account {
 	return &account{
-		ends: map[End]int{}, statuses: map[int]int{}, jobs: map[uint64]jobSeen{},
+		ends: map[End]int{}, statuses: map[int]int{}, jobs: map[uint64]jobSeen{}, by: map[string]int{},
 		arrivedIn: mostIn{window: window}, takenIn: mostIn{window: window},
 		seed: maphash.MakeSeed(), logSize: remember,
 	}
@@ -115,6 +119,14 @@ func (a *account) arrive(now time.Duration, key string) {
 	a.attempts++
 	a.maxAttempts = max(a.maxAttempts, int(j.attempts))
 	a.jobs[h] = j
+}
+
+// countBy counts a call under a value of CountBy; beyond maxBy of them under "".
+func (a *account) countBy(value string) {
+	if _, known := a.by[value]; !known && len(a.by) >= maxBy {
+		value = ""
+	}
+	a.by[value]++
 }
 
 func (a *account) accept(now time.Duration) {

@@ -37,6 +37,9 @@ type Config struct {
 	Seed uint64 `yaml:"seed"`
 	// Remember is how many of the last calls Calls tells one by one. Zero: none.
 	Remember int `yaml:"remember"`
+	// CountBy is a request header whose values are counted apart (Report.By),
+	// a thousand different ones at most. Empty: none.
+	CountBy string `yaml:"count_by"`
 }
 
 // maxBurst keeps bucket.full below 2^62 for every period.

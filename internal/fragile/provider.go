@@ -71,7 +71,7 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.admin(w, r)
 		return
 	}
-	t := p.arrive(r.Header.Get("Idempotency-Key"))
+	t := p.arrive(r.Header)
 	if r.ContentLength != 0 {
 		// An unread body would cost the connection. What is wrong with it shows below.
 		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxBody))
@@ -85,10 +85,14 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, t)
 }
 
-func (p *Provider) arrive(key string) ticket {
+func (p *Provider) arrive(h http.Header) ticket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.run.arrive(time.Since(p.run.zero), key)
+	t := p.run.arrive(time.Since(p.run.zero), h.Get("Idempotency-Key"))
+	if p.cfg.CountBy != "" {
+		p.run.acc.countBy(h.Get(p.cfg.CountBy))
+	}
+	return t
 }
 
 func (p *Provider) finish(t ticket) {

@@ -72,6 +72,9 @@ type Report struct {
 	WithoutKey  int `json:"without_key"`
 	NotFollowed int `json:"not_followed,omitzero"`
 
+	// By counts the calls that arrived by the value of Config.CountBy.
+	By map[string]int `json:"by,omitempty"`
+
 	// Seconds is the series by second of the provider's time, a day at most.
 	// Only in Series.
 	Seconds []Second `json:"seconds,omitempty"`
@@ -108,6 +111,9 @@ func (r *run) report() Report {
 		Evenness: a.gaps.cv(), MeanGap: time.Duration(a.gaps.mean), MinGap: a.minGap,
 		Jobs: len(a.jobs), JobsSucceeded: a.succeeded, SucceededTwice: a.twice,
 		AttemptsMax: a.maxAttempts, WithoutKey: a.withoutKey, NotFollowed: a.notFollowed,
+	}
+	if len(a.by) > 0 {
+		rep.By = maps.Clone(a.by)
 	}
 	if rep.Jobs > 0 {
 		rep.AttemptsMean = float64(a.attempts) / float64(rep.Jobs)
@@ -149,6 +155,9 @@ func (r Report) WriteText(w io.Writer) error {
 	row("attempts per job", "%.3f mean, %d most", r.AttemptsMean, r.AttemptsMax)
 	if r.WithoutKey+r.NotFollowed > 0 {
 		row("not in jobs", "%d calls without Idempotency-Key, %d beyond what is followed", r.WithoutKey, r.NotFollowed)
+	}
+	for _, value := range slices.Sorted(maps.Keys(r.By)) {
+		row("from "+value, "%d", r.By[value])
 	}
 	return t.Flush()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -190,6 +191,26 @@ func TestManyCallers(t *testing.T) {
 	rep := s.Report()
 	if diff := cmp.Diff(counted, rep.ByStatus); diff != "" || rep.Calls != 400 || counted[200] != 100 || rep.PeakInFlight > 4 {
 		t.Errorf("%+v\n%s", rep, diff)
+	}
+}
+
+// Calls are told apart by a header, a thousand values at most.
+func TestCountBy(t *testing.T) {
+	p, err := New(Config{CountBy: "X-Worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, worker := range []string{"1", "2", "1", ""} {
+		p.arrive(http.Header{"X-Worker": {worker}})
+	}
+	if diff := cmp.Diff(map[string]int{"1": 2, "2": 1, "": 1}, p.Report().By); diff != "" {
+		t.Error(diff)
+	}
+	for i := range 2 * maxBy {
+		p.arrive(http.Header{"X-Worker": {strconv.Itoa(i)}})
+	}
+	if n := len(p.Report().By); n != maxBy {
+		t.Errorf("%d values", n)
 	}
 }
 
