@@ -83,9 +83,10 @@ type Provider struct {
 	Name string
 	// Line of the file where it stands.
 	Line int
-	// BaseURL is http or https, without user, query and fragment.
+	// BaseURL is http or https, without query and fragment. A user and password
+	// that the file has in it stand in Headers.
 	BaseURL string
-	// Headers are added to every call.
+	// Headers are added to every call. Names are in canonical form.
 	Headers map[string]Secret
 	// Timeout bounds one call.
 	Timeout time.Duration

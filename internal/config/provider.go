@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/base64"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -58,8 +59,8 @@ func (r *reader) provider(v value, p *Provider) {
 		"rate", "burst", "headroom", "concurrency", "retry", "keep", "when_store_away", "adaptive")
 	o.line = p.Line
 	p.Timeout, p.MaxBody, p.Keep = DefaultTimeout, DefaultMaxBody, DefaultKeep
-	r.baseURL(o, p)
 	p.Headers = r.headers(o)
+	r.baseURL(o, p)
 	o.duration("timeout", &p.Timeout, time.Millisecond, MaxTimeout)
 	o.size("max_body", &p.MaxBody, 1, MaxMaxBody)
 	o.duration("keep", &p.Keep, time.Minute, MaxKeep)
@@ -85,13 +86,35 @@ func (r *reader) baseURL(o *object, p *Provider) {
 	host, why := checkBaseURL(p.BaseURL)
 	if why != "" {
 		o.fault("base_url", "%s", why)
+		p.BaseURL = ""
 	}
+	r.moveLogin(o, p)
 	literal := isPrivateLiteral(host)
 	p.AllowPrivate = literal
 	o.flag("allow_private", &p.AllowPrivate)
 	if literal && !p.AllowPrivate {
 		o.fault("allow_private", "is false, but base_url names a private or loopback address; change one of the two")
 	}
+}
+
+// moveLogin takes a user and password out of base_url, which is shown, and makes
+// them the header Authorization, which is not.
+func (r *reader) moveLogin(o *object, p *Provider) {
+	u, err := url.Parse(p.BaseURL)
+	if err != nil || u.User == nil {
+		return
+	}
+	pw, _ := u.User.Password()
+	if p.Headers["Authorization"] != "" {
+		o.fault("base_url", "holds a user or password, and headers sets Authorization; keep one of the two")
+	}
+	if p.Headers == nil {
+		p.Headers = map[string]Secret{}
+	}
+	login := base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + pw))
+	p.Headers["Authorization"] = Secret("Basic " + login)
+	u.User = nil
+	p.BaseURL = u.String()
 }
 
 // checkBaseURL says what is wrong with a provider's address, or "". What it
@@ -105,8 +128,6 @@ func checkBaseURL(s string) (host, why string) {
 		return "", "must begin with http:// or https://"
 	case u.Opaque != "" || u.Hostname() == "":
 		return "", "names no host; write https://host/path"
-	case u.User != nil:
-		return "", `holds a user or password; put them into headers: {Authorization: "Basic …"}`
 	case u.RawQuery != "" || u.ForceQuery:
 		return "", "has a query (?…); a job's path may have one, base_url may not"
 	case u.Fragment != "" || strings.HasSuffix(s, "#"):
