@@ -1,9 +1,3 @@
-// Package breaker decides WHETHER a provider is well.
-//
-// It is a pure control law: no I/O, no clock, no goroutine. It also owns the
-// one word every room shares, [Outcome]: what an attempt showed of the
-// provider. What becomes of the job is another matter and is decided by the
-// worker.
 package breaker
 
 import "fmt"
