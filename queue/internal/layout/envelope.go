@@ -37,6 +37,8 @@ const (
 	hCrashes   = "p-x"
 	hError     = "p-e"
 	hStatus    = "p-s"
+	hStreak    = "p-ts"
+	hRefused   = "p-rc"
 )
 
 // Version of the envelope that this code writes.
@@ -78,6 +80,8 @@ type Progress struct {
 	Attempts  int    // calls made
 	Deferrals int    // put back without an attempt spent
 	Throttles int    // of the deferrals: the provider said not now
+	Streak    int    // throttles since the last attempt spent; the back-off counts it
+	Refused   int    // answers 401, 403, 407 since the last attempt spent
 	Crashes   int    // workers that died holding it
 	LastError string // short, no secret
 	Status    int    // of the last answer. 0: none
@@ -140,6 +144,8 @@ func (p Progress) put(str func(k, v string), num func(k string, v int64)) {
 	num(hAttempts, int64(p.Attempts))
 	num(hDeferrals, int64(p.Deferrals))
 	num(hThrottles, int64(p.Throttles))
+	num(hStreak, int64(p.Streak))
+	num(hRefused, int64(p.Refused))
 	num(hCrashes, int64(p.Crashes))
 	num(hStatus, int64(p.Status))
 	str(hError, Short(p.LastError))
@@ -148,7 +154,7 @@ func (p Progress) put(str func(k, v string), num func(k string, v int64)) {
 // Store writes the progress into a task's live headers (asynq stores them at
 // the next retry); zero values are removed.
 func (p Progress) Store(h map[string]string) {
-	for _, k := range []string{hAttempts, hDeferrals, hThrottles, hCrashes, hStatus, hError} {
+	for _, k := range []string{hAttempts, hDeferrals, hThrottles, hStreak, hRefused, hCrashes, hStatus, hError} {
 		delete(h, k)
 	}
 	p.put(func(k, v string) {
@@ -210,6 +216,8 @@ func Decode(h map[string]string) (Envelope, error) {
 			Attempts:  d.int(hAttempts),
 			Deferrals: d.int(hDeferrals),
 			Throttles: d.int(hThrottles),
+			Streak:    d.int(hStreak),
+			Refused:   d.int(hRefused),
 			Crashes:   d.int(hCrashes),
 			LastError: h[hError],
 			Status:    d.int(hStatus),
@@ -273,7 +281,7 @@ func (d *decoder) int(k string) int {
 // the expiry that follows from it. Put over the old ones by ReplaySuffix.
 func (e Envelope) Changes(dueMS int64) map[string]string {
 	c := map[string]string{hDue: strconv.FormatInt(dueMS, 10)}
-	for _, k := range []string{hAttempts, hDeferrals, hThrottles, hCrashes, hStatus} {
+	for _, k := range []string{hAttempts, hDeferrals, hThrottles, hStreak, hRefused, hCrashes, hStatus} {
 		c[k] = "0"
 	}
 	c[hError] = ""
