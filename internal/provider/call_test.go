@@ -149,6 +149,38 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
+// TestManyConnectionsAreKept: as many as were in use at once, and not the two
+// that net/http keeps by itself.
+func TestManyConnectionsAreKept(t *testing.T) {
+	const calls = 30
+	var together sync.WaitGroup
+	var mu sync.Mutex
+	remotes := map[string]bool{}
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		remotes[r.RemoteAddr] = true
+		mu.Unlock()
+		together.Done()
+		together.Wait() // nobody is answered before all are here
+	})
+	p := newProvider(t, Config{BaseURL: server.URL})
+	for range 3 {
+		together.Add(calls)
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				if r := p.Call(t.Context(), Call{Body: []byte("x")}); r.Status != 200 {
+					t.Errorf("%+v", r)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if len(remotes) != calls {
+		t.Errorf("three times %d calls at once took %d connections", calls, len(remotes))
+	}
+}
+
 // TestBodies: nothing that a provider sends can hold a call beyond its end or
 // fill the memory, and the answer's status decides what becomes of the job.
 func TestBodies(t *testing.T) {
