@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,12 +12,13 @@ import (
 	"github.com/penstock-io/penstock/breaker"
 )
 
-// Buckets, in seconds but for the last.
+// Buckets: times in seconds, then numbers.
 var (
 	callBuckets   = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	permitBuckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 120}
 	waitBuckets   = []float64{.005, .025, .1, .5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600}
 	gateBuckets   = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5, 2}
+	triesBuckets  = []float64{1, 2, 3, 4, 5, 8, 12, 20}
 	sizeBuckets   = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
 )
 
@@ -36,8 +38,9 @@ type Metrics struct {
 	gateSettled  *prometheus.HistogramVec
 	denied       *prometheus.CounterVec
 	deferred     *prometheus.CounterVec
+	retries      *prometheus.CounterVec
 	finished     *prometheus.CounterVec
-	crashes      *prometheus.CounterVec
+	jobAttempts  *prometheus.HistogramVec
 	reclaimed    *prometheus.CounterVec
 }
 
@@ -50,16 +53,17 @@ func New() *Metrics {
 	m.attempts = m.counter("penstock_attempts_total", "Calls made to the provider, by what they showed of it.", "outcome")
 	m.callTime = m.histogram("penstock_call_duration_seconds", "Time of one call, from its start to the end of its answer.", callBuckets, "outcome")
 	m.permitWait = m.histogram("penstock_permit_wait_seconds", "Time from asking the gate to getting a permit.", permitBuckets)
-	m.jobWait = m.histogram("penstock_job_wait_seconds", "Time from a job's due time to the start of its first attempt; delayed says whether it was enqueued with a delay.", waitBuckets, "delayed")
+	m.jobWait = m.histogram("penstock_job_wait_seconds", "Time from a job's due time to the start of its call; delayed says whether it had been delayed or tried before.", waitBuckets, "delayed")
 	m.gateTime = m.histogram("penstock_gate_request_duration_seconds", "Time of one request of the gate to Redis.", gateBuckets)
 	m.gateErrors = m.counter("penstock_gate_request_errors_total", "Requests of the gate that Redis did not answer.")
 	m.gateArrivals = m.histogram("penstock_gate_request_arrivals", "Arrivals carried by one request of the gate.", sizeBuckets)
 	m.gateSettled = m.histogram("penstock_gate_request_settlements", "Settlements carried by one request of the gate.", sizeBuckets)
 	m.denied = m.counter("penstock_gate_denials_total", "Arrivals at the gate that had to wait or were refused, by reason.", "reason")
 	m.deferred = m.counter("penstock_deferrals_total", "Jobs put back without an attempt spent, by reason.", "reason")
+	m.retries = m.counter("penstock_retries_total", "Jobs put back to be tried again, an attempt spent.")
 	m.finished = m.counter("penstock_jobs_finished_total", "Jobs that became final, by their final state.", "state")
-	m.crashes = m.counter("penstock_crashes_total", "Calls whose worker died with them.")
-	m.reclaimed = m.counter("penstock_jobs_reclaimed_total", "Jobs given back to the line after their worker was gone.")
+	m.jobAttempts = m.histogram("penstock_job_attempts", "Attempts of a job that became final.", triesBuckets)
+	m.reclaimed = m.counter("penstock_jobs_reclaimed_total", "Jobs given back to the line that others lost, by cause.", "cause")
 	m.watched.init(m.registry)
 	return m
 }
@@ -117,33 +121,32 @@ func (m *Metrics) GateRequest(provider string, arrivals, settlements int, took t
 	}
 }
 
-// JobWaited is told, once per job, how long it waited from its due time to its
-// first attempt, and whether it had been enqueued with a delay.
-func (m *Metrics) JobWaited(provider string, d time.Duration, delayed bool) {
-	word := "false"
-	if delayed {
-		word = "true"
-	}
-	m.jobWait.WithLabelValues(provider, word).Observe(max(d, 0).Seconds())
+// Started is told when a job's call begins: how long after its due time, and
+// whether the job had been delayed or tried before.
+func (m *Metrics) Started(provider string, waited time.Duration, delayed bool) {
+	m.jobWait.WithLabelValues(provider, strconv.FormatBool(delayed)).Observe(max(waited, 0).Seconds())
 }
 
-// Deferred counts a job put back without an attempt spent. A reason that is
-// none of Penstock's own counts as "other": handlers may write anything.
-func (m *Metrics) Deferred(provider, reason string) {
+// Settled counts a job that became final, and its attempts.
+func (m *Metrics) Settled(provider, state string, attempts int) {
+	m.finished.WithLabelValues(provider, known(state, finalStates)).Inc()
+	m.jobAttempts.WithLabelValues(provider).Observe(float64(attempts))
+}
+
+// Deferred counts a job that will come back: a retry if an attempt is spent,
+// else a deferral. A reason that is none of Penstock's own counts as "other".
+func (m *Metrics) Deferred(provider, reason string, spent bool) {
+	if spent {
+		m.retries.WithLabelValues(provider).Inc()
+		return
+	}
 	m.deferred.WithLabelValues(provider, known(reason, deferrals)).Inc()
 }
 
-// Finished counts a job that became final.
-func (m *Metrics) Finished(provider, state string) {
-	m.finished.WithLabelValues(provider, known(state, finalStates)).Inc()
-}
-
-// Crashed counts a call whose worker died with it.
-func (m *Metrics) Crashed(provider string) { m.crashes.WithLabelValues(provider).Inc() }
-
-// Reclaimed counts jobs given back to the line after their worker was gone.
-func (m *Metrics) Reclaimed(provider string, jobs int) {
-	m.reclaimed.WithLabelValues(provider).Add(float64(max(jobs, 0)))
+// Reclaimed counts jobs given back to the line that others lost: their process
+// died, their lease ran out, nobody held them.
+func (m *Metrics) Reclaimed(provider, cause string, jobs int) {
+	m.reclaimed.WithLabelValues(provider, known(cause, causes)).Add(float64(max(jobs, 0)))
 }
 
 // begin makes a provider's counters stand at zero, so that the first event is
@@ -155,7 +158,7 @@ func (m *Metrics) begin(provider string) {
 	for _, state := range finalStates {
 		m.finished.WithLabelValues(provider, state)
 	}
-	for _, v := range []*prometheus.CounterVec{m.gateErrors, m.crashes, m.reclaimed, m.watched.errors} {
+	for _, v := range []*prometheus.CounterVec{m.gateErrors, m.retries, m.watched.errors} {
 		v.WithLabelValues(provider)
 	}
 }
@@ -163,10 +166,10 @@ func (m *Metrics) begin(provider string) {
 // forget drops a provider's series.
 func (m *Metrics) forget(provider string) {
 	label := prometheus.Labels{"provider": provider}
-	for _, v := range []*prometheus.CounterVec{m.attempts, m.gateErrors, m.denied, m.deferred, m.finished, m.crashes, m.reclaimed, m.watched.errors} {
+	for _, v := range []*prometheus.CounterVec{m.attempts, m.gateErrors, m.denied, m.deferred, m.retries, m.finished, m.reclaimed, m.watched.errors} {
 		v.DeletePartialMatch(label)
 	}
-	for _, v := range []*prometheus.HistogramVec{m.callTime, m.permitWait, m.jobWait, m.gateTime, m.gateArrivals, m.gateSettled} {
+	for _, v := range []*prometheus.HistogramVec{m.callTime, m.permitWait, m.jobWait, m.gateTime, m.gateArrivals, m.gateSettled, m.jobAttempts} {
 		v.DeletePartialMatch(label)
 	}
 }

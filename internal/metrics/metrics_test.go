@@ -19,10 +19,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/penstock-io/penstock/breaker"
+	"github.com/penstock-io/penstock/queue/worker"
 	"github.com/penstock-io/penstock/shaper/guard"
 )
 
-var _ guard.Observer = (*Metrics)(nil)
+var (
+	_ guard.Observer  = (*Metrics)(nil)
+	_ worker.Observer = (*Metrics)(nil)
+)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -35,14 +39,14 @@ func everything(m *Metrics, provider string) {
 	m.Denied(provider, "rate")
 	m.GateRequest(provider, 3, 2, time.Millisecond, nil)
 	m.GateRequest(provider, 1, 0, time.Second, errors.New("no answer"))
-	m.JobWaited(provider, time.Second, false)
-	m.JobWaited(provider, time.Hour, true)
-	m.Deferred(provider, "budget")
-	for _, state := range finalStates {
-		m.Finished(provider, state)
+	m.Started(provider, time.Second, false)
+	m.Started(provider, time.Hour, true)
+	m.Deferred(provider, "throttled", false)
+	m.Deferred(provider, "failed", true)
+	for i, state := range finalStates {
+		m.Settled(provider, state, i+1)
 	}
-	m.Crashed(provider)
-	m.Reclaimed(provider, 7)
+	m.Reclaimed(provider, "process_died", 7)
 }
 
 func fixed(s Snapshot, err error) func(context.Context) (Snapshot, error) {
@@ -88,10 +92,12 @@ func TestScrape(t *testing.T) {
 		`penstock_gate_request_arrivals_sum{provider="sms"}`:                            "4",
 		`penstock_gate_request_settlements_sum{provider="sms"}`:                         "2",
 		`penstock_gate_denials_total{provider="sms",reason="rate"}`:                     "1",
-		`penstock_deferrals_total{provider="sms",reason="budget"}`:                      "1",
+		`penstock_deferrals_total{provider="sms",reason="throttled"}`:                   "1",
+		`penstock_deferrals_total{provider="sms",reason="failed"}`:                      "",
+		`penstock_retries_total{provider="sms"}`:                                        "1",
+		`penstock_job_attempts_sum{provider="sms"}`:                                     "10",
 		`penstock_jobs_finished_total{provider="sms",state="dead"}`:                     "1",
-		`penstock_crashes_total{provider="sms"}`:                                        "1",
-		`penstock_jobs_reclaimed_total{provider="sms"}`:                                 "7",
+		`penstock_jobs_reclaimed_total{cause="process_died",provider="sms"}`:            "7",
 		`penstock_rate_allowed{provider="sms"}`:                                         "100",
 		`penstock_rate_used{provider="sms"}`:                                            "98.5",
 		`penstock_concurrency_allowed{provider="sms"}`:                                  "20",
@@ -145,8 +151,9 @@ func TestLabelsAreBounded(t *testing.T) {
 	everything(m, "sms")
 	for _, word := range []func(string){
 		func(s string) { m.Denied("sms", s) },
-		func(s string) { m.Deferred("sms", s) },
-		func(s string) { m.Finished("sms", s) },
+		func(s string) { m.Deferred("sms", s, false) },
+		func(s string) { m.Settled("sms", s, 1) },
+		func(s string) { m.Reclaimed("sms", s, 1) },
 		func(s string) { m.Attempt("sms", breaker.Outcome(len(s)), time.Second) },
 	} {
 		word("tenant-0 is blocked")
@@ -155,8 +162,9 @@ func TestLabelsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		text := fmt.Sprintf("tenant-%d\xff\n\"", i)
 		m.Denied("sms", text)
-		m.Deferred("sms", text)
-		m.Finished("sms", text)
+		m.Deferred("sms", text, false)
+		m.Settled("sms", text, i)
+		m.Reclaimed("sms", text, 1)
 		m.Attempt("sms", breaker.Outcome(100+i%100), time.Second)
 	}
 	lines := scrape(t, m)
@@ -173,7 +181,7 @@ func TestLabelsAreBounded(t *testing.T) {
 			names[found[1]] = true
 		}
 	}
-	if diff := cmp.Diff([]string{"delayed", "le", "outcome", "provider", "reason", "state"}, slices.Sorted(maps.Keys(names))); diff != "" {
+	if diff := cmp.Diff([]string{"cause", "delayed", "le", "outcome", "provider", "reason", "state"}, slices.Sorted(maps.Keys(names))); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -26,9 +26,10 @@ var denials = []string{
 
 // deferrals are a worker's reasons for putting a job back without an attempt
 // spent; "handler" stands for whatever a handler of the user's gave as its own.
-var deferrals = []string{
-	"throttled", "credentials", "budget", "handler", "open", "cancelled", "denied", "probe", "store_away", "stopping", "too_early", "backoff",
-}
+var deferrals = []string{"throttled", "refused", "handler", "budget", "failed"}
+
+// causes are a worker's reasons for taking a job back from another.
+var causes = []string{"process_died", "lease_expired", "no_lease", "no_lane", "not_in_hand"}
 
 // known returns word if the list has it, and other if not.
 func known(word string, list []string) string {
