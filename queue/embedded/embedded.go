@@ -53,8 +53,14 @@ func (s *Store) Client() redis.UniversalClient { return s.client }
 // NewClient returns another client, which the caller closes.
 func (s *Store) NewClient() *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr:   "127.0.0.1:0", // never dialled; an IP literal, so that nothing asks DNS
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return s.server.Dial() },
+		Addr: "127.0.0.1:0", // never dialled; an IP literal, so that nothing asks DNS
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			c, err := s.server.Dial()
+			if err != nil {
+				return nil, err
+			}
+			return buffered(c), nil
+		},
 		// What miniredis does not know is not asked for.
 		DisableIdentity: true,
 		PoolSize:        64,
