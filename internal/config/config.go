@@ -92,8 +92,8 @@ type Provider struct {
 	Timeout time.Duration
 	// MaxBody is the largest body of a job in bytes.
 	MaxBody int64
-	// AllowPrivate lets calls go to private and loopback addresses. It is set
-	// where BaseURL names one literally.
+	// AllowPrivate lets calls go to private and loopback addresses; a BaseURL
+	// that names one literally implies it.
 	AllowPrivate bool
 	// Limits as the gate takes them. A Rate of zero means no rate limit.
 	Limits shaper.Limits
@@ -111,6 +111,9 @@ type Retry struct {
 	Base, Max time.Duration
 	// MaxAge runs from a job's due time.
 	MaxAge time.Duration
+	// Again lists 4xx statuses after which a job is tried again, an attempt
+	// spent, where it would be dead.
+	Again []int
 }
 
 // Provider returns the provider of that name.

@@ -6,12 +6,14 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/penstock-io/penstock/internal/provider"
 	"github.com/penstock-io/penstock/shaper"
 )
 
@@ -71,7 +73,22 @@ func (r *reader) provider(v value, p *Provider) {
 	o.word("adaptive", &word, "on", "shadow", "off")
 	if len(r.faults) == before {
 		r.relations(o, p)
+		r.callable(o, p)
 	}
+}
+
+// callable asks the room that makes the calls, whose word is the last.
+func (r *reader) callable(o *object, p *Provider) {
+	headers := make(map[string]string, len(p.Headers))
+	for k, v := range p.Headers {
+		headers[k] = v.Reveal()
+	}
+	call, err := provider.New(provider.Config{Name: p.Name, BaseURL: p.BaseURL, Headers: headers, Timeout: p.Timeout, AllowPrivate: p.AllowPrivate, Again: p.Retry.Again})
+	if err != nil {
+		o.fault("base_url", "%s", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "provider "+p.Name+": "), "base_url: "))
+		return
+	}
+	call.Close()
 }
 
 // baseURL reads base_url and allow_private.
@@ -89,10 +106,8 @@ func (r *reader) baseURL(o *object, p *Provider) {
 		p.BaseURL = ""
 	}
 	r.moveLogin(o, p)
-	literal := isPrivateLiteral(host)
-	p.AllowPrivate = literal
 	o.flag("allow_private", &p.AllowPrivate)
-	if literal && !p.AllowPrivate {
+	if isPrivateLiteral(host) && o.has("allow_private") && !p.AllowPrivate {
 		o.fault("allow_private", "is false, but base_url names a private or loopback address; change one of the two")
 	}
 }
@@ -232,12 +247,13 @@ func (r *reader) retry(o *object, p *Provider) {
 	if !o.has("retry") {
 		return
 	}
-	t := r.object(o.field("retry"), "providers.*.retry", "attempts", "base", "max", "max_age")
+	t := r.object(o.field("retry"), "providers.*.retry", "attempts", "base", "max", "max_age", "again")
 	before := len(r.faults)
 	t.whole("attempts", &p.Retry.Attempts, 1, MaxAttempts)
 	t.duration("base", &p.Retry.Base, time.Millisecond, 24*time.Hour)
 	t.duration("max", &p.Retry.Max, time.Millisecond, 7*24*time.Hour)
 	t.duration("max_age", &p.Retry.MaxAge, time.Second, MaxKeep)
+	p.Retry.Again = r.again(t)
 	if len(r.faults) > before {
 		return
 	}
@@ -249,3 +265,27 @@ func (r *reader) retry(o *object, p *Provider) {
 		t.fault("max", "must be at least base (%s), not %s", short(p.Retry.Base), short(p.Retry.Max))
 	}
 }
+
+// again reads the statuses after which a job is tried again where it would be dead.
+func (r *reader) again(t *object) []int {
+	var out []int
+	for _, item := range r.items(t.field("again")) {
+		s, ok := r.scalar(item)
+		if !ok {
+			continue
+		}
+		n, err := strconv.Atoi(s.text)
+		switch {
+		case err != nil || s.quoted || n < 400 || n > 499:
+			r.fault(item.line, item.path, "must be a status from 400 to 499, not %s; others have a meaning of their own", s.shown)
+		case slices.Contains(decided, n):
+			r.fault(item.line, item.path, "%d has a meaning of its own and cannot be changed", n)
+		default:
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// decided statuses are acted on by what they mean; see internal/provider.
+var decided = []int{401, 403, 407, 408, 425, 429}
