@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-io/penstock/internal/fragile"
@@ -139,10 +138,9 @@ func (r *rig) pickups(side string, shop *fragile.Server) ([]float64, error) {
 // putter returns what stores one job of a side.
 func (r *rig) putter(side string, c redis.UniversalClient) (func(ctx context.Context, provider, id string) error, error) {
 	if side == sidePlain {
-		client := asynq.NewClientFromRedisClient(c)
+		put := PlainEnqueuer(c)
 		return func(ctx context.Context, provider, id string) error {
-			_, err := client.EnqueueContext(ctx, asynq.NewTask(PlainType, body), asynq.Queue(provider), asynq.TaskID(id))
-			return err
+			return put(ctx, provider, id, body)
 		}, nil
 	}
 	client, err := queue.NewClient(queue.Config{Redis: c})

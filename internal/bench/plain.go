@@ -87,13 +87,20 @@ func plainCall(client *http.Client, cfg PlainConfig) asynq.HandlerFunc {
 
 // plainEnqueue puts n tasks into a queue, one by one, ids "job-0" on.
 func plainEnqueue(ctx context.Context, c redis.UniversalClient, queue string, n int, body []byte) error {
-	client := asynq.NewClientFromRedisClient(c)
+	put := PlainEnqueuer(c)
 	for i := range n {
-		_, err := client.EnqueueContext(ctx, asynq.NewTask(PlainType, body),
-			asynq.Queue(queue), asynq.TaskID(jobID(i)), asynq.MaxRetry(25), asynq.Timeout(time.Minute))
-		if err != nil {
+		if err := put(ctx, queue, jobID(i), body); err != nil {
 			return fmt.Errorf("plain asynq: enqueue: %w", err)
 		}
 	}
 	return nil
+}
+
+// PlainEnqueuer returns what stores one task for a plain server.
+func PlainEnqueuer(c redis.UniversalClient) func(ctx context.Context, queue, id string, body []byte) error {
+	client := asynq.NewClientFromRedisClient(c)
+	return func(ctx context.Context, queue, id string, body []byte) error {
+		_, err := client.EnqueueContext(ctx, asynq.NewTask(PlainType, body), asynq.Queue(queue), asynq.TaskID(id), asynq.Timeout(time.Minute))
+		return err
+	}
 }

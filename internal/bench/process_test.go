@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -10,7 +9,7 @@ import (
 // TestMain lets the test binary be the worker process.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == WorkerCommand {
-		if err := Worker(context.Background(), os.Stdin, os.Stdout); err != nil {
+		if err := Worker(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -41,7 +40,7 @@ func testRig(t *testing.T) *rig {
 // Plain asynq in real processes: every job once, some ten commands a job.
 func TestPlainDrain(t *testing.T) {
 	r := testRig(t)
-	d := drain{side: sidePlain, jobs: 100, shop: shop("none"), shape: providerSpec{Concurrency: 10}, oneWay: distances(2, 0), most: killMost}
+	d := drain{side: sidePlain, jobs: 100, shop: shop("none"), atOnce: 10, oneWay: distances(2, 0), most: killMost}
 	out, err := r.drain(d)
 	if err != nil {
 		t.Fatal(err)

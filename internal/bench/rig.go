@@ -123,6 +123,7 @@ type drain struct {
 	shop    fragile.Config // the provider's own limits
 	shape   providerSpec   // what the workers are told: rate, concurrency
 	oneWay  []time.Duration
+	atOnce  int           // handlers of a process of plain asynq
 	workers bool          // start the workers first, then enqueue
 	most    time.Duration // give up waiting then; what was seen is returned
 }
@@ -171,13 +172,17 @@ func (r *rig) drain(d drain) (out drained, err error) {
 		return out, err
 	}
 	d.shape.Name, d.shape.URL = providerName, shop.URL()
-	f, err := r.start(workerSpec{Side: d.side, Providers: []providerSpec{d.shape}, Concurrency: d.shape.Concurrency}, d.oneWay...)
+	f, err := r.start(workerSpec{Side: d.side, Providers: []providerSpec{d.shape}, Concurrency: d.atOnce}, d.oneWay...)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, f.stop(r.ctx)) }()
 	out.roundTrips = f.roundTrips
 	if d.workers {
+		// They are to be there, all of them, when the first job comes.
+		if err := pause(r.ctx, time.Second); err != nil {
+			return out, err
+		}
 		if err := r.fill(d); err != nil {
 			return out, err
 		}

@@ -46,7 +46,7 @@ func (r *rig) shape(run int) error {
 				continue // once is enough to see what it does
 			}
 			r.progress("shape %s, %s, run %d of %d: %d jobs, about %s", name, side, run, r.opt.Runs, d.jobs, ideal.Round(time.Second))
-			d.side, d.most = side, 2*ideal+30*time.Second
+			d.side, d.most, d.atOnce = side, 2*ideal+30*time.Second, 20
 			if side == sidePlain && !d.shop.Limit.IsZero() {
 				d.most = ideal + ideal/10 // its retries would go on for hours
 			}

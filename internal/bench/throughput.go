@@ -51,7 +51,7 @@ func (r *rig) nothing(side string, n int) (rate float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	f, err := r.start(workerSpec{Side: side, Nothing: true, Concurrency: 40,
+	f, err := r.start(workerSpec{Side: side, Nothing: true, Concurrency: 40, InHand: 40,
 		Providers: []providerSpec{{Name: providerName, URL: "http://127.0.0.1:1"}}}, 0)
 	if err != nil {
 		return 0, err

@@ -3,7 +3,6 @@ package bench
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,8 +32,10 @@ type workerSpec struct {
 	Providers []providerSpec `json:"providers"`
 	// Nothing runs a Go handler that does nothing instead of the HTTP call.
 	Nothing bool `json:"nothing"`
-	// Concurrency of the process: asynq's, and the most jobs at once of ours.
+	// Concurrency is asynq's: how many handlers a process runs at once.
 	Concurrency int `json:"concurrency"`
+	// InHand is the most jobs that a worker of ours has in hand. Zero: its default.
+	InHand int `json:"in_hand"`
 }
 
 // processHeader tells the provider which process called.
@@ -96,7 +97,7 @@ func (c *counter) usage(event string) usage {
 // Worker is the worker process of a comparison: it reads what to run from in,
 // says "ready" on out, answers each further line with its usage, and stops in
 // order when in ends.
-func Worker(ctx context.Context, in io.Reader, out io.Writer) error {
+func Worker(in io.Reader, out io.Writer) error {
 	enc := json.NewEncoder(out)
 	lines := bufio.NewReader(in)
 	first, err := lines.ReadBytes('\n')
@@ -108,7 +109,7 @@ func Worker(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("the task on stdin: %w", err)
 	}
 	count := newCounter()
-	s, err := startSide(ctx, spec, count)
+	s, err := startSide(spec, count)
 	if err != nil {
 		return errors.Join(err, enc.Encode(usage{Event: "end", Error: err.Error()}))
 	}
@@ -130,10 +131,10 @@ func Worker(ctx context.Context, in io.Reader, out io.Writer) error {
 	return enc.Encode(end)
 }
 
-func startSide(ctx context.Context, spec workerSpec, count *counter) (side, error) {
+func startSide(spec workerSpec, count *counter) (side, error) {
 	switch spec.Side {
 	case sidePenstock:
-		return startPenstock(ctx, spec, count)
+		return startPenstock(spec, count)
 	case sidePlain:
 		return startPlainSide(spec, count)
 	}
