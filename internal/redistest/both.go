@@ -93,8 +93,14 @@ func Real(t *testing.T, suite func(t *testing.T, rdb redis.UniversalClient, env 
 // tell that everything in it waits.
 func pipeClient(m *miniredis.Miniredis) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr:            "127.0.0.1:0", // never dialled; an IP literal, so that nothing asks DNS
-		Dialer:          func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		Addr: "127.0.0.1:0", // never dialled; an IP literal, so that nothing asks DNS
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			c, err := m.Dial()
+			if err != nil {
+				return nil, err
+			}
+			return buffered(c), nil
+		},
 		DisableIdentity: true,
 	})
 }
