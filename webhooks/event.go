@@ -113,6 +113,13 @@ func headerID(h http.Header, name string) (string, error) {
 	return strings.TrimSpace(vs[0]), nil
 }
 
+// setID sets a header to the event's id, if there is one.
+func setID(h http.Header, name, id string) {
+	if id != "" {
+		h.Set(name, id)
+	}
+}
+
 // pointerID reads a string or a number from a JSON body.
 func pointerID(body []byte, pointer string) (string, error) {
 	miss := func(why string) (string, error) {

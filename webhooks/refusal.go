@@ -49,6 +49,10 @@ const (
 	BadType Reason = "content_type"
 	// StoreAway: Redis did not take the job. 503.
 	StoreAway Reason = "store_away"
+	// StoreFull: Redis has no memory for the job. 503.
+	StoreFull Reason = "store_full"
+	// NoDestination: nobody serves the destination's provider (yet). 503.
+	NoDestination Reason = "no_destination"
 	// SpoolFull: Redis is away and the spool has no room. 503.
 	SpoolFull Reason = "spool_full"
 	// SpoolFailed: Redis is away and the spool could not be written. 503.
@@ -57,7 +61,7 @@ const (
 	Busy Reason = "busy"
 	// Closing: the handler is shutting down. 503.
 	Closing Reason = "closing"
-	// Misconfigured: the destination does not exist or refuses such a job. 500.
+	// Misconfigured: the queue refuses such a job. 500.
 	Misconfigured Reason = "misconfigured"
 )
 
@@ -78,7 +82,7 @@ func (r Reason) Status() int {
 		return http.StatusMethodNotAllowed
 	case BadType:
 		return http.StatusUnsupportedMediaType
-	case StoreAway, SpoolFull, SpoolFailed, Busy, Closing:
+	case StoreAway, StoreFull, NoDestination, SpoolFull, SpoolFailed, Busy, Closing:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
@@ -88,7 +92,7 @@ func (r Reason) Status() int {
 func Reasons() []Reason {
 	return []Reason{NoSignature, BadSignature, WrongSignature, NotCovered, BadTimestamp, Stale, Future,
 		Algorithm, NoKey, NoEventID, BadBody, CutBody, TooLarge, SlowBody, BadMethod, BadType,
-		StoreAway, SpoolFull, SpoolFailed, Busy, Closing, Misconfigured}
+		StoreAway, StoreFull, NoDestination, SpoolFull, SpoolFailed, Busy, Closing, Misconfigured}
 }
 
 // Refusal is the error of a delivery that is not accepted.
