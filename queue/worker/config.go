@@ -48,9 +48,9 @@ type Config struct {
 	Keep time.Duration
 	// Spec is what producers are told beside Retry and Keep: MaxBody and MaxCost.
 	Spec queue.Spec
-	// Concurrency is the most jobs this worker has in hand: calls under way and
-	// jobs that wait for their slot. What bounds the calls is the guard's
-	// concurrency; this is only a high cap. Zero: DefaultConcurrency.
+	// Concurrency is the most calls this worker makes at once. What bounds the
+	// calls of the fleet is the guard's concurrency; this is only a high cap for
+	// one process. Zero: DefaultConcurrency.
 	Concurrency int
 	// Grace is how long calls under way may go on after Run's context has ended;
 	// then they are cancelled. Zero: DefaultGrace. Negative: none.

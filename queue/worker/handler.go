@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -51,7 +52,7 @@ func (w *Worker) attempt(ctx context.Context, h *hand, t *asynq.Task) (*task, fa
 	case err != nil:
 		return k, fate{verdict: again, delay: time.Second, reason: "redis did not answer"}
 	}
-	err = w.guard(ctx, w.request(ctx, k), func(ctx context.Context) error { return w.call(ctx, k, body) })
+	err = w.guarded(ctx, k, body)
 	if k.fate != nil {
 		return k, *k.fate
 	}
@@ -63,6 +64,22 @@ func (w *Worker) attempt(ctx context.Context, h *hand, t *asynq.Task) (*task, fa
 		f = k.expired()
 	}
 	return k, f
+}
+
+// guarded waits for one of the worker's own places, then for the guard, and
+// makes the call. The place is free again as soon as the call has returned.
+func (w *Worker) guarded(ctx context.Context, k *task, body []byte) error {
+	select {
+	case w.places <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	leave := sync.OnceFunc(func() { <-w.places })
+	defer leave()
+	return w.guard(ctx, w.request(ctx, k), func(ctx context.Context) error {
+		defer leave()
+		return w.call(ctx, k, body)
+	})
 }
 
 // expired is the end of a job that is past its max_age, with what held it up.

@@ -44,7 +44,8 @@ type inlet struct {
 	rdb     redis.UniversalClient
 	keys    layout.Keys
 	process string
-	slots   int // handlers at most
+	slots   int // jobs in hand at most: as many as asynq has handlers
+	calls   int // of them called at once
 	limits  func() shaper.Limits
 	hands   *hands
 	clock   *clock
@@ -70,10 +71,14 @@ type inlet struct {
 	complain  seldom
 }
 
-func newInlet(rdb redis.UniversalClient, keys layout.Keys, process string, slots int, limits func() shaper.Limits,
+// slotsFor is how many jobs are in hand at most for so many calls at once: those
+// called, as many parked, and those whose end is being stored.
+func slotsFor(calls int) int { return 2*calls + max(calls, 64) }
+
+func newInlet(rdb redis.UniversalClient, keys layout.Keys, process string, calls int, limits func() shaper.Limits,
 	hs *hands, clk *clock, log *slog.Logger, jobs, gate <-chan struct{}) *inlet {
 	in := &inlet{
-		rdb: rdb, keys: keys, process: process, slots: slots, limits: limits, hands: hs, clock: clk, log: log,
+		rdb: rdb, keys: keys, process: process, slots: slotsFor(calls), calls: calls, limits: limits, hands: hs, clock: clk, log: log,
 		script: layout.NewScript(takeLua), jobs: jobs, gate: gate, stopped: make(chan struct{}), hopeful: true,
 		complain: seldom{every: 10 * time.Second},
 	}
@@ -134,7 +139,7 @@ func (in *inlet) allowed() int {
 	case l.Concurrency > 0:
 		return max(2, l.Concurrency/2/procs)
 	}
-	return in.slots
+	return max(2, in.calls)
 }
 
 // room is how many jobs may be taken now, and how many slots are free. It

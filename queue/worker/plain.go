@@ -77,7 +77,7 @@ func (w *Worker) runPlain(ctx context.Context, why error) error {
 	side.Go(func() { w.move(moving) })
 	defer side.Wait()
 	defer stopMoving()
-	if err := srv.Start(asynq.HandlerFunc(w.processPlain)); err != nil {
+	if err := srv.Start(asynq.HandlerFunc(w.handlePlain)); err != nil {
 		return fmt.Errorf("worker %s: %w", w.cfg.Provider, err)
 	}
 	<-ctx.Done()
@@ -91,20 +91,9 @@ func (w *Worker) runPlain(ctx context.Context, why error) error {
 	return nil
 }
 
-// awaitHandlers waits until no job is in hand: asynq would requeue one whose
-// handler still runs.
-func (w *Worker) awaitHandlers() {
-	for {
-		if n, _ := w.hands.counts(); n == 0 {
-			return
-		}
-		<-w.hands.freed
-	}
-}
-
-// processPlain is asynq's handler in plain mode: what becomes of the job is
+// handlePlain is asynq's handler in plain mode: what becomes of the job is
 // said to asynq.
-func (w *Worker) processPlain(ctx context.Context, t *asynq.Task) error {
+func (w *Worker) handlePlain(ctx context.Context, t *asynq.Task) error {
 	id, _ := asynq.GetTaskID(ctx)
 	w.hands.add(id, "p", "", false)
 	h, own := w.hands.begin(ctx, id)

@@ -58,21 +58,23 @@ type settler struct {
 	keys    layout.Keys
 	process string
 	slots   int
+	hands   *hands
 	log     *slog.Logger
 	script  *layout.Script
 
 	mu      sync.Mutex
 	waiting []*order
 	urgent  int       // of them that do not linger
+	hurry   bool      // nobody lingers any more
 	oldest  time.Time // of those that do
 	more    chan struct{}
 	quit    chan struct{} // closed: Redis gets no more time
 	done    chan struct{}
 }
 
-func newSettler(rdb redis.UniversalClient, keys layout.Keys, process string, slots int, log *slog.Logger) *settler {
+func newSettler(rdb redis.UniversalClient, keys layout.Keys, process string, slots int, hs *hands, log *slog.Logger) *settler {
 	return &settler{
-		rdb: rdb, keys: keys, process: process, slots: slots, log: log, script: layout.NewScript(settleLua),
+		rdb: rdb, keys: keys, process: process, slots: slots, hands: hs, log: log, script: layout.NewScript(settleLua),
 		more: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -136,12 +138,23 @@ func (s *settler) next() ([]*order, time.Duration) {
 	if len(s.waiting) == 0 {
 		return nil, 0
 	}
-	if s.urgent == 0 && len(s.waiting) < max(1, min(s.slots/4, settleBatch)) {
+	if inHand, _ := s.hands.counts(); s.urgent == 0 && !s.hurry && inHand <= s.slots/4 && len(s.waiting) < settleBatch {
 		if left := linger - time.Since(s.oldest); left > 0 {
 			return nil, left
 		}
 	}
 	return s.cutLocked(), 0
+}
+
+// hasten ends all lingering: the worker stops.
+func (s *settler) hasten() {
+	s.mu.Lock()
+	s.hurry = true
+	s.mu.Unlock()
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
 }
 
 func (s *settler) rest() []*order {

@@ -42,6 +42,7 @@ type Worker struct {
 	ran     atomic.Bool
 
 	hands    *hands
+	places   chan struct{} // for calls: one element each
 	clock    *clock
 	settler  *settler
 	ticker   *ticker
@@ -58,7 +59,7 @@ func New(cfg Config) (*Worker, error) {
 		cfg: cfg, keys: layout.For(cfg.Namespace, cfg.Provider), process: uuid.NewString(),
 		log:     cfg.Logger.With("provider", cfg.Provider),
 		backoff: retrybudget.Backoff{Base: cfg.Retry.Base, Max: cfg.Retry.Max},
-		guard:   cfg.Guard.Do, hands: newHands(), clock: &clock{}, complain: seldom{every: 10 * time.Second},
+		guard:   cfg.Guard.Do, hands: newHands(), places: make(chan struct{}, cfg.Concurrency), clock: &clock{}, complain: seldom{every: 10 * time.Second},
 	}
 	if w.http, err = cfg.caller(); err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func New(cfg Config) (*Worker, error) {
 	if w.queue, err = queue.NewClient(queue.Config{Redis: cfg.Redis, Namespace: cfg.Namespace}); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	w.settler = newSettler(cfg.Redis, w.keys, w.process, cfg.Concurrency, w.log)
+	w.settler = newSettler(cfg.Redis, w.keys, w.process, slotsFor(cfg.Concurrency), w.hands, w.log)
 	w.ticker = newTicker(w)
 	return w, nil
 }
@@ -158,7 +159,7 @@ func (w *Worker) run(ctx context.Context) error {
 
 func (w *Worker) asynqConfig(check time.Duration) asynq.Config {
 	return asynq.Config{
-		Queues: map[string]int{w.keys.Queue: 1}, Concurrency: w.cfg.Concurrency,
+		Queues: map[string]int{w.keys.Queue: 1}, Concurrency: slotsFor(w.cfg.Concurrency),
 		Logger: asynqLog{w.log}, LogLevel: asynq.WarnLevel,
 		TaskCheckInterval: check, DelayedTaskCheckInterval: time.Second,
 		ShutdownTimeout: time.Nanosecond, // 0 means 8 s
@@ -177,11 +178,13 @@ func (w *Worker) stop(in *inlet, srv *asynq.Server) {
 			w.giveUp(h, false)
 		}
 	}
+	w.settler.hasten()
 	w.awaitCalls()
 	late := time.AfterFunc(lastWait, func() {
 		w.hands.endAll()
 		close(w.settler.quit)
 	})
+	w.awaitHandlers()
 	srv.Shutdown()
 	late.Stop()
 	w.ticker.forget()
@@ -209,6 +212,17 @@ func (w *Worker) awaitCalls() {
 		case <-remind.C:
 			w.log.Warn("waiting for a handler that does not heed its context")
 		}
+	}
+}
+
+// awaitHandlers waits until no job is in hand: asynq would requeue one whose
+// handler still runs.
+func (w *Worker) awaitHandlers() {
+	for {
+		if n, _ := w.hands.counts(); n == 0 {
+			return
+		}
+		<-w.hands.freed
 	}
 }
 
