@@ -28,3 +28,27 @@ func TestLongPipeline(t *testing.T) {
 		t.Errorf("%d keys", n)
 	}
 }
+
+// A subscriber that does not read holds nobody up. On a bare net.Pipe the
+// second publish waits for ever, and everybody behind it.
+func TestIdleSubscriber(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := Start()
+	defer s.Close()
+	ctx := t.Context()
+	ps := s.Client().Subscribe(ctx, "c")
+	defer ps.Close()
+	if _, err := ps.Receive(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if err := s.Client().Publish(ctx, "c", strings.Repeat("x", 1000)).Err(); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	for i := range 100 {
+		if _, err := ps.ReceiveMessage(ctx); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+}
