@@ -50,7 +50,7 @@ func (r *rig) idleOnce(side string) (res Result, err error) {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, f.stop(r.ctx)) }()
-	commands, cpu, err := r.quiet(f.processes[0])
+	commands, span, cpu, err := r.quiet(f.processes[0])
 	if err != nil {
 		return res, err
 	}
@@ -59,7 +59,7 @@ func (r *rig) idleOnce(side string) (res Result, err error) {
 		return res, err
 	}
 	m := []Metric{
-		figure("commands", PerSec, commands),
+		figure("commands", PerSec, float64(commands.total())/span),
 		figure("cpu", Share, cpu),
 		figure("pick-up p50", Millis, median(pickups)),
 		figure("most", Millis, quantile(pickups, 1)),
@@ -68,37 +68,38 @@ func (r *rig) idleOnce(side string) (res Result, err error) {
 	if side == sidePenstock {
 		m[0], m[1], m[2] = m[0].atMost(150), m[1].atMost(0.02), m[2].atMost(10)
 	}
-	return Result{Bench: "idle", Case: fmt.Sprintf("%d providers", idleProviders), Side: side, Metrics: m}, nil
+	return Result{Bench: "idle", Case: fmt.Sprintf("%d providers", idleProviders), Side: side, Metrics: m,
+		Note: "commands a second: " + commands.most(span)}, nil
 }
 
-// quiet returns Redis commands a second and the share of a core while nothing
-// is to be done.
-func (r *rig) quiet(p *process) (commands, cpu float64, err error) {
+// quiet returns the Redis commands of some seconds in which nothing is to be
+// done, how many seconds, and the share of a core.
+func (r *rig) quiet(p *process) (commands commandStats, span, cpu float64, err error) {
 	if err := pause(r.ctx, 3*time.Second); err != nil { // the start is not idle
-		return 0, 0, err
+		return nil, 0, 0, err
 	}
 	before, err := r.redis.commands(r.ctx)
 	if err != nil {
-		return 0, 0, err
+		return nil, 0, 0, err
 	}
 	u1, err := p.usage(r.ctx)
 	if err != nil {
-		return 0, 0, err
+		return nil, 0, 0, err
 	}
 	begun := time.Now()
 	if err := pause(r.ctx, time.Duration(10*max(0.2, r.opt.Scale)*float64(time.Second))); err != nil {
-		return 0, 0, err
+		return nil, 0, 0, err
 	}
-	span := time.Since(begun).Seconds()
+	span = time.Since(begun).Seconds()
 	u2, err := p.usage(r.ctx)
 	if err != nil {
-		return 0, 0, err
+		return nil, 0, 0, err
 	}
 	after, err := r.redis.commands(r.ctx)
 	if err != nil {
-		return 0, 0, err
+		return nil, 0, 0, err
 	}
-	return float64(after.since(before).total()) / span, (u2.CPU - u1.CPU).Seconds() / span, nil
+	return after.since(before), span, (u2.CPU - u1.CPU).Seconds() / span, nil
 }
 
 // pickups enqueues single jobs into the quiet and returns the milliseconds

@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/penstock-io/penstock/internal/fragile"
@@ -14,7 +16,6 @@ const (
 	killLatency = 200 * ms    // so 100 calls a second
 	killBin     = 500 * ms    // of the rate that is looked at
 	killSlack   = time.Second // a call that ended so shortly before the kill may not have been settled
-	killBack    = 0.9         // of the rate before is "back"
 	killMost    = 3 * time.Minute
 )
 
@@ -55,7 +56,7 @@ func (r *rig) kill(run int) (err error) {
 	if err != nil {
 		return err
 	}
-	seen := afterKill(shop.Calls(), killed)
+	seen := afterKill(shop.Calls(), killed, killPlaces)
 	charged := 0
 	for _, id := range seen.again {
 		d, err := client.Get(r.ctx, providerName, id)
@@ -71,7 +72,6 @@ func (r *rig) kill(run int) (err error) {
 func killResult(run, n int, seen killSeen, charged int, rep fragile.Report) Result {
 	return Result{Bench: "kill", Case: fmt.Sprintf("%d in flight, %s each", killPlaces, killLatency), Side: sidePenstock, Run: run, Metrics: []Metric{
 		figure("succeeded", Count, float64(rep.JobsSucceeded)).atLeast(float64(n)),
-		figure("rate before", PerSec, seen.before),
 		figure("capacity back", Sec, seen.back.Seconds()).atMost(11),
 		figure("called again", Count, float64(len(seen.again))),
 		figure("last again", Sec, seen.lastAgain.Seconds()).atMost(45),
@@ -84,26 +84,20 @@ func killResult(run, n int, seen killSeen, charged int, rep fragile.Report) Resu
 
 // killSeen is what the calls say about a kill.
 type killSeen struct {
-	before    float64       // calls a second in the 3 s before
-	back      time.Duration // from the kill to the first bin at the rate again; never if it was not
+	back      time.Duration // from the kill until every place is used again; never if it was not
 	again     []string      // jobs called more than once
 	lastAgain time.Duration // from the kill to the last second call
 	needless  int           // of them, those whose first call had ended well before
 }
 
-func afterKill(calls []fragile.Call, killed time.Duration) killSeen {
-	var seen killSeen
-	const look = 3 * time.Second
-	bins := map[int]int{}
+// never stands for a time that did not come.
+const never = time.Hour
+
+func afterKill(calls []fragile.Call, killed time.Duration, places int) killSeen {
+	seen := killSeen{back: placesBack(calls, killed, places)}
 	first := map[string]fragile.Call{}
 	last := map[string]fragile.Call{}
 	for _, c := range calls {
-		if c.At > killed-look && c.At <= killed {
-			seen.before += 1 / look.Seconds()
-		}
-		if c.At > killed {
-			bins[int((c.At-killed)/killBin)]++
-		}
 		if f, ok := first[c.Key]; !ok || c.At < f.At {
 			first[c.Key] = c
 		}
@@ -122,35 +116,30 @@ func afterKill(calls []fragile.Call, killed time.Duration) killSeen {
 			seen.needless++
 		}
 	}
-	seen.back = backAfter(bins, seen.before*killBin.Seconds()*killBack)
 	return seen
 }
 
-// killSteady is how many bins in a row must be full to call the rate back.
-const killSteady = 4
-
-// backAfter returns when the rate is back: the begin of the first killSteady
-// full bins in a row after the first that was not; 0 if none was not.
-func backAfter(bins map[int]int, full float64) time.Duration {
-	end := 0
-	for i := range bins {
-		end = max(end, i)
+// placesBack returns when, after the kill, so many calls are in flight again
+// at once. The killed one's calls, which it left, do not count.
+func placesBack(calls []fragile.Call, killed time.Duration, places int) time.Duration {
+	type change struct {
+		at time.Duration
+		by int
 	}
-	dipped, steady := false, 0
-	for i := range end { // the last bin is not whole
-		if float64(bins[i]) < full {
-			dipped, steady = true, 0
-			continue
-		}
-		if steady++; dipped && steady == killSteady {
-			return time.Duration(i+1-killSteady) * killBin
+	var changes []change
+	for _, c := range calls {
+		if c.End != fragile.Left {
+			changes = append(changes, change{c.At, 1}, change{c.At + c.Took, -1})
 		}
 	}
-	if !dipped {
-		return 0
+	// At the same time, what ends goes first.
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+	inFlight := 0
+	for _, c := range changes {
+		inFlight += c.by
+		if c.at > killed && inFlight >= places {
+			return c.at - killed
+		}
 	}
 	return never
 }
-
-// never stands for a time that did not come.
-const never = time.Hour

@@ -105,8 +105,8 @@ func startPenstock(spec workerSpec, count *counter) (side, error) {
 		configs = append(configs, cfg)
 	}
 	s := &penstockSide{client: redis.NewClient(&redis.Options{Addr: spec.Redis})}
-	// What an operator should know of a run is worth seeing, too.
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	// Warnings would be about this Redis, which is without persistence on purpose.
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	var err error
 	if s.shaped, err = StartShaped(s.client, log, configs...); err != nil {
 		return nil, errors.Join(err, s.client.Close())

@@ -59,7 +59,7 @@ func tryRedis(ctx context.Context, path string) (*redisServer, error) {
 	var out bytes.Buffer
 	s := &redisServer{addr: addr, dir: dir, gone: make(chan struct{})}
 	s.cmd = exec.Command(path, "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
-		"--maxmemory-policy", "noeviction", "--loglevel", "warning")
+		"--maxmemory", "1gb", "--maxmemory-policy", "noeviction", "--loglevel", "warning")
 	s.cmd.Stdout, s.cmd.Stderr = &out, &out
 	endWithParent(s.cmd)
 	if err := s.cmd.Start(); err != nil {

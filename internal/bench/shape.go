@@ -73,11 +73,12 @@ func shapeResult(name, side string, run int, d drain, out drained, used, evennes
 		figure("commands/job", PerJobUnit, out.commandsPerJob()),
 		figure("jobs", PerSec, float64(rep.JobsSucceeded)/max(rep.Span.Seconds(), 1e-9)),
 	}
-	res := Result{Bench: "shape", Case: name, Side: side, Run: run}
+	res := Result{Bench: "shape", Case: name, Side: side, Run: run,
+		Note: "commands per job: " + out.commands.most(float64(max(1, rep.JobsSucceeded)))}
 	if side == sidePlain {
 		res.Metrics = m
 		if rep.JobsSucceeded < d.jobs {
-			res.Note = fmt.Sprintf("stopped after %s with %d of %d jobs done; the rest waits in asynq's retry", out.took.Round(time.Second), rep.JobsSucceeded, d.jobs)
+			res.Note += fmt.Sprintf("; stopped after %s with %d of %d jobs done; the rest waits in asynq's retry", out.took.Round(time.Second), rep.JobsSucceeded, d.jobs)
 		}
 		return res
 	}

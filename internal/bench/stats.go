@@ -1,8 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -59,4 +62,14 @@ func (c commandStats) total() (sum int64) {
 		sum += n
 	}
 	return sum
+}
+
+// most names the commands that ran most often, with how often per n.
+func (c commandStats) most(n float64) string {
+	names := slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Or(cmp.Compare(c[b], c[a]), cmp.Compare(a, b)) })
+	var parts []string
+	for _, name := range names[:min(12, len(names))] {
+		parts = append(parts, fmt.Sprintf("%s %.2f", name, float64(c[name])/n))
+	}
+	return strings.Join(parts, ", ")
 }
