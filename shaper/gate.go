@@ -105,6 +105,7 @@ type GateConfig struct {
 // do; Close ends it.
 type Gate struct {
 	cfg    GateConfig
+	script *Script
 	proc   string // this gate in this process; part of every permit's id
 	prefix string
 
@@ -182,6 +183,7 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 	}
 	return &Gate{
 		cfg:    cfg,
+		script: gateScript,
 		proc:   hex.EncodeToString(id),
 		prefix: Prefix(cfg.Name),
 		kick:   make(chan struct{}, 1),

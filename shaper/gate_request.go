@@ -99,7 +99,7 @@ func (g *Gate) send(ctx context.Context, req *request) (*answer, error) {
 			keys = append(keys, g.key(w.Record))
 		}
 	}
-	res, err := gateScript.Run(ctx, g.cfg.Redis, keys, args...).Slice()
+	res, err := g.script.Run(ctx, g.cfg.Redis, keys, args...).Slice()
 	if err != nil {
 		return nil, err
 	}

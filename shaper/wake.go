@@ -11,25 +11,26 @@ import (
 // process: gates for places, inlets for jobs. What is published is a hint and
 // may be lost, so every listener also has a slow poll of its own.
 //
-// Safe for several goroutines. The subscription is opened with the first
-// listener and closed with the last, so an unused Waker costs nothing.
+// Safe for several goroutines; no method waits for Redis. The subscription is
+// opened for the first listener and closed after the last, so an unused Waker
+// costs nothing and need not be closed.
 type Waker struct {
 	rdb redis.UniversalClient
 
 	mu        sync.Mutex
 	next      int
 	listeners map[string]map[int]func(payload string)
-	sub       *redis.PubSub
-	done      chan struct{}
+	running   bool
+	changed   chan struct{}
 }
 
 // NewWaker returns a Waker on rdb, which it never closes.
 func NewWaker(rdb redis.UniversalClient) *Waker {
-	return &Waker{rdb: rdb, listeners: map[string]map[int]func(string){}}
+	return &Waker{rdb: rdb, listeners: map[string]map[int]func(string){}, changed: make(chan struct{}, 1)}
 }
 
 // Listen returns a channel that holds one element after anything was published
-// on channel, and a function that ends listening. It never blocks.
+// on channel, and a function that ends listening.
 func (w *Waker) Listen(channel string) (<-chan struct{}, func()) {
 	c := make(chan struct{}, 1)
 	stop := w.Messages(channel, func(string) {
@@ -48,53 +49,99 @@ func (w *Waker) Messages(channel string, f func(payload string)) (stop func()) {
 	defer w.mu.Unlock()
 	w.next++
 	id := w.next
-	first := w.listeners[channel] == nil
-	if first {
+	if w.listeners[channel] == nil {
 		w.listeners[channel] = map[int]func(string){}
 	}
 	w.listeners[channel][id] = f
-	if w.sub == nil {
-		w.sub = w.rdb.Subscribe(context.Background(), channel)
-		w.done = make(chan struct{})
-		go w.deliver(w.sub.Channel(), w.done)
-	} else if first {
-		// An error here is repaired by the subscription's own reconnect.
-		_ = w.sub.Subscribe(context.Background(), channel)
+	if !w.running {
+		w.running = true
+		go w.run()
 	}
+	w.signalLocked()
 	return sync.OnceFunc(func() { w.forget(channel, id) })
 }
 
-func (w *Waker) deliver(messages <-chan *redis.Message, done chan struct{}) {
-	defer close(done)
-	for m := range messages {
-		w.mu.Lock()
-		fs := make([]func(string), 0, len(w.listeners[m.Channel]))
-		for _, f := range w.listeners[m.Channel] {
-			fs = append(fs, f)
-		}
-		w.mu.Unlock()
-		for _, f := range fs {
-			f(m.Payload)
-		}
+func (w *Waker) signalLocked() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
 	}
 }
 
 func (w *Waker) forget(channel string, id int) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	delete(w.listeners[channel], id)
-	if len(w.listeners[channel]) > 0 {
-		w.mu.Unlock()
-		return
+	if len(w.listeners[channel]) == 0 {
+		delete(w.listeners, channel)
+		w.signalLocked()
 	}
-	delete(w.listeners, channel)
-	sub, done := w.sub, w.done
-	if len(w.listeners) > 0 {
-		_ = sub.Unsubscribe(context.Background(), channel)
-		w.mu.Unlock()
-		return
+}
+
+// run holds the subscription and talks to Redis about it, outside the lock.
+// Errors of single subscriptions are repaired by go-redis when it reconnects.
+func (w *Waker) run() {
+	ctx := context.Background()
+	sub := w.rdb.Subscribe(ctx)
+	defer func() { _ = sub.Close() }()
+	have := map[string]bool{}
+	var messages <-chan *redis.Message
+	for {
+		add, drop, done := w.difference(have)
+		if done {
+			return
+		}
+		if len(add) > 0 {
+			_ = sub.Subscribe(ctx, add...)
+		}
+		if len(drop) > 0 {
+			_ = sub.Unsubscribe(ctx, drop...)
+		}
+		if messages == nil {
+			messages = sub.Channel()
+		}
+		select {
+		case m, ok := <-messages:
+			if ok { // it is closed by Close alone, which is ours
+				w.deliver(m)
+			}
+		case <-w.changed:
+		}
 	}
-	w.sub, w.done = nil, nil
+}
+
+// difference compares what is subscribed with what is listened to, and brings
+// have up to date. Where nobody listens any more, the run is over.
+func (w *Waker) difference(have map[string]bool) (add, drop []string, done bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.listeners) == 0 {
+		w.running = false
+		return nil, nil, true
+	}
+	for c := range w.listeners {
+		if !have[c] {
+			have[c] = true
+			add = append(add, c)
+		}
+	}
+	for c := range have {
+		if w.listeners[c] == nil {
+			delete(have, c)
+			drop = append(drop, c)
+		}
+	}
+	return add, drop, false
+}
+
+func (w *Waker) deliver(m *redis.Message) {
+	w.mu.Lock()
+	fs := make([]func(string), 0, len(w.listeners[m.Channel]))
+	for _, f := range w.listeners[m.Channel] {
+		fs = append(fs, f)
+	}
 	w.mu.Unlock()
-	_ = sub.Close()
-	<-done
+	for _, f := range fs {
+		f(m.Payload)
+	}
 }
