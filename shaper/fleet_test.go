@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/penstock-io/penstock/internal/redistest"
 )
@@ -281,6 +282,8 @@ func TestClockJumps(t *testing.T) {
 // LIM-09, LIM-11; NaN and infinity (LIM-07) cannot be written in these types,
 // and their texts are refused by ParseRate.
 func TestRefusedLimits(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
+	defer func() { _ = rdb.Close() }()
 	for name, l := range map[string]Limits{
 		"LIM-05 rate zero":          {Rate: Rate{Per: time.Second}},
 		"LIM-06 rate negative":      {Rate: PerSecond(-1)},
@@ -299,7 +302,7 @@ func TestRefusedLimits(t *testing.T) {
 			if err := l.Validate(); err == nil {
 				t.Errorf("%+v was accepted", l)
 			}
-			if _, err := NewGate(GateConfig{Redis: redis.NewClient(&redis.Options{}), Name: "x", Limits: l}); err == nil {
+			if _, err := NewGate(GateConfig{Redis: rdb, Name: "x", Limits: l}); err == nil {
 				t.Errorf("a gate with %+v was made", l)
 			}
 		})
