@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // ErrNoServer says that redis-server is not installed, and the remedy.
@@ -140,6 +141,9 @@ func (s *Server) Client() *redis.Client {
 // address, closed with the test.
 func (s *Server) ClientWith(o redis.Options) *redis.Client {
 	o.Addr = s.Addr
+	if o.MaintNotificationsConfig == nil { // it leaves a goroutine behind
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	}
 	c := redis.NewClient(&o)
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
