@@ -13,7 +13,8 @@ import (
 // since those before did not know of it.
 func (s *State) cut(t *tick) bool {
 	r := t.cfg.Refusals
-	c, _ := t.window(r.Window, max(s.Since, s.Ceiling.Generation))
+	from := max(s.Since, s.Ceiling.Generation)
+	c, _ := t.window(r.Window, from)
 	answered := c.OK + c.Throttled
 	if c.Throttled == 0 || c.Throttled < r.Many && answered < r.Calls {
 		return false
@@ -26,7 +27,7 @@ func (s *State) cut(t *tick) bool {
 	if cur <= 0 {
 		return false
 	}
-	q := float64(c.Throttled) / float64(answered)
+	q := t.refused(c, from)
 	beta := min(r.BetaMax, max(r.BetaMin, r.Margin*(1-q)))
 	s.Generation++
 	s.Ceiling = Ceiling{
@@ -35,6 +36,23 @@ func (s *State) cut(t *tick) bool {
 	}
 	s.note(t.now, fmt.Sprintf("%d of %d calls refused", c.Throttled, answered))
 	return true
+}
+
+// refused returns the share q of refusals: of those since the first refusal
+// where there are several, since what was accepted before a limit fell says
+// nothing of the new one; of all of c, where there are few.
+func (t *tick) refused(c Counts, from uint64) float64 {
+	var late Counts
+	begin := t.now.Add(-t.cfg.Refusals.Window - t.cfg.Tick)
+	for _, b := range t.buckets {
+		if b.Generation >= from && b.At.After(begin) && !b.At.After(t.now) && (b.Throttled > 0 || late.Throttled > 0) {
+			late.Merge(b.Counts)
+		}
+	}
+	if late.Throttled >= t.cfg.Refusals.Calls {
+		c = late
+	}
+	return float64(c.Throttled) / float64(c.OK+c.Throttled)
 }
 
 // current returns the rate that a cut starts from, 0 where nothing is known.
@@ -62,7 +80,7 @@ func (s *State) grow(t *tick) {
 	if s.factor() == 1 && !t.held() && t.rate(r.RateShort) >= r.Used*c.Rate {
 		c.Age += t.dt
 	}
-	k := r.K.Seconds()
+	k := max(r.K.Seconds(), min(float64(r.KCalls)/c.Peak, t.cfg.StretchMax.Seconds()))
 	kb := k * math.Cbrt((1-c.Beta)/0.5)
 	x := (c.Age.Seconds() - kb) / k
 	scale := max(c.Peak, r.GrowthFloor*max(0, t.cfg.Rate))

@@ -59,14 +59,8 @@ func (t *tick) beyondHope(s *State) string {
 	if t.sample.Row.Since != s.Since {
 		return ""
 	}
-	row, late := o.Row, t.now.Add(-t.cfg.Window-t.cfg.Tick)
-	seen := 0
-	for _, b := range t.buckets {
-		if b.At.After(late) && b.Generation >= s.Since {
-			seen += b.Returned()
-		}
-	}
-	if seen < o.SlowCalls {
+	row := o.Row
+	if max(s.Trouble.Rate, t.measured())*t.cfg.Window.Seconds() < float64(o.SlowCalls) {
 		row = o.RowSlow
 	}
 	if t.sample.Row.Failures >= row {
@@ -78,9 +72,9 @@ func (t *tick) beyondHope(s *State) string {
 // begin returns the slow start after a closing: from a share of the rate
 // before the trouble.
 func (t *tick) begin(s *State) Ramp {
-	from := min(s.Reference, s.ceiling(), t.cfg.rate())
-	if s.Reference <= 0 {
-		from = min(s.ceiling(), t.cfg.rate())
+	from := min(s.ceiling(), t.cfg.rate())
+	if s.Trouble.Rate > 0 {
+		from = min(from, s.Trouble.Rate)
 	}
 	if math.IsInf(from, 1) {
 		return Ramp{}
@@ -96,10 +90,7 @@ func (r *Ramp) step(t *tick, s *State) {
 	}
 	r.Rate *= math.Exp2(t.dt.Seconds() / t.cfg.SlowStart.Double.Seconds())
 	top := min(s.ceiling(), t.cfg.rate())
-	if r.Rate >= top || math.IsInf(top, 1) && r.Rate > s.Reference && r.Rate > 2*t.measured() {
+	if r.Rate >= top || math.IsInf(top, 1) && r.Rate > s.Trouble.Rate && r.Rate > 2*t.measured() {
 		r.Rate = 0
-	}
-	if r.Rate <= 0 && s.factor() == 1 {
-		s.Reference = 0
 	}
 }

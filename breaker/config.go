@@ -72,6 +72,9 @@ type Refusals struct {
 	// K is the time scale of the growth: after a cut to one half the old rate
 	// is reached again in K. Zero: 10 s.
 	K time.Duration `yaml:"k"`
+	// KCalls: and at least the time of so many calls at the old rate, up to
+	// StretchMax: a slow provider must not be refused every few calls. Zero: 75.
+	KCalls int `yaml:"k_calls"`
 	// Growth scales the cubic. Zero: 0.5.
 	Growth float64 `yaml:"growth"`
 	// GrowthFloor: it grows as if the rate had been at least this share of
@@ -84,21 +87,30 @@ type Refusals struct {
 // Failures are the constants of f, the share of the rate that 5xx and timeouts
 // leave.
 type Failures struct {
-	// Calls: fewer say nothing. Zero: 5.
+	// Calls: fewer say nothing. Zero: 10.
 	Calls int `yaml:"calls"`
 	// Tolerated is the ratio of failures that costs nothing. Zero: 0.05.
 	Tolerated float64 `yaml:"tolerated"`
-	// Confidence is the z of Wilson's lower bound. Zero: 1.96 (95 %).
+	// Confidence is the z of Wilson's lower bound. Zero: 2.58 (99 %).
 	Confidence float64 `yaml:"confidence"`
+	// Cushion is how many good calls are added to those seen for e in f*: among
+	// hundreds they are nothing, among ten they keep bad luck from starving a
+	// slow provider. Zero: 4.
+	Cushion int `yaml:"cushion"`
 	// Power is γ in f* = ((1−e)/(1−Tolerated))^γ. Zero: 2.
 	Power float64 `yaml:"power"`
-	// Fall: f falls only when f* is more than this below it. Zero: 0.05.
+	// Fall: f falls only when f* is more than this below it. Zero: 0.02.
 	Fall float64 `yaml:"fall"`
 	// Rise is how much f rises at most in a tick. Zero: 0.02.
 	Rise float64 `yaml:"rise"`
 	// Lead: f is a share of so many times the rate measured when the trouble
 	// began. Zero: 1.25.
 	Lead float64 `yaml:"lead"`
+	// Widen is how much that rate grows in a second, as a share of it, while
+	// Used of what is allowed is used and no larger share of the calls fails
+	// than at first. Zero: 0.02 and 0.95.
+	Widen float64 `yaml:"widen"`
+	Used  float64 `yaml:"used"`
 }
 
 // Latency are the constants of L, the calls in flight.
@@ -134,12 +146,12 @@ type Opening struct {
 	Share float64 `yaml:"share"`
 	// Calls: fewer say nothing. Zero: 10.
 	Calls int `yaml:"calls"`
-	// Confidence is the z of Wilson's lower bound. Zero: 1.96 (95 %).
+	// Confidence is the z of Wilson's lower bound. Zero: 3.
 	Confidence float64 `yaml:"confidence"`
 	// Row of failures that opens. Zero: 15.
 	Row int `yaml:"row"`
-	// RowSlow is the row where fewer than SlowCalls came back in the window.
-	// Zero: 8 and 20.
+	// RowSlow is the row where the rate before the trouble makes fewer than
+	// SlowCalls in the window. Zero: 10 and 20.
 	RowSlow   int `yaml:"row_slow"`
 	SlowCalls int `yaml:"slow_calls"`
 	// First is how long it is open the first time; each further opening doubles
@@ -221,19 +233,23 @@ func (r *Refusals) normal() {
 	def(&r.RateShort, time.Second)
 	def(&r.RateLong, 5*time.Second)
 	def(&r.K, 10*time.Second)
+	def(&r.KCalls, 75)
 	def(&r.Growth, 0.5)
 	def(&r.GrowthFloor, 0.1)
 	def(&r.Used, 0.5)
 }
 
 func (f *Failures) normal() {
-	def(&f.Calls, 5)
+	def(&f.Calls, 10)
 	def(&f.Tolerated, 0.05)
-	def(&f.Confidence, 1.96)
+	def(&f.Confidence, 2.58)
+	def(&f.Cushion, 4)
 	def(&f.Power, 2)
-	def(&f.Fall, 0.05)
+	def(&f.Fall, 0.02)
 	def(&f.Rise, 0.02)
 	def(&f.Lead, 1.25)
+	def(&f.Widen, 0.02)
+	def(&f.Used, 0.95)
 }
 
 func (l *Latency) normal() {
@@ -253,9 +269,9 @@ func (l *Latency) normal() {
 func (o *Opening) normal() {
 	def(&o.Share, 0.5)
 	def(&o.Calls, 10)
-	def(&o.Confidence, 1.96)
+	def(&o.Confidence, 3)
 	def(&o.Row, 15)
-	def(&o.RowSlow, 8)
+	def(&o.RowSlow, 10)
 	def(&o.SlowCalls, 20)
 	def(&o.First, 5*time.Second)
 	def(&o.Longest, 30*time.Second)

@@ -17,7 +17,7 @@ func (s *State) shed(t *tick) {
 	c, _ := t.window(t.cfg.Window, s.Since)
 	target := 1.0
 	if c.Judged() >= l.Calls && WilsonLower(c.Bad(), c.Judged(), l.Confidence) > l.Tolerated {
-		e := float64(c.Bad()) / float64(c.Judged())
+		e := float64(c.Bad()) / float64(c.Judged()+l.Cushion)
 		target = max(leastFactor, min(1, math.Pow((1-e)/(1-l.Tolerated), l.Power)))
 	}
 	was := f
@@ -31,22 +31,51 @@ func (s *State) shed(t *tick) {
 	s.Factor = f
 	switch {
 	case f < 1 && was == 1:
+		s.Trouble.Ratio = float64(c.Bad()) / float64(c.Judged())
 		s.note(t.now, fmt.Sprintf("%d of %d calls failed", c.Bad(), c.Judged()))
 	case f == 1 && was < 1:
 		s.note(t.now, "the failures are over")
 	}
-	if f == 1 && math.IsInf(s.ramp(), 1) {
-		s.Reference = 0
+	s.widen(t, c)
+	s.rest(t)
+}
+
+// widen lets R_ref grow where all of the rate is used and the failures are no
+// more frequent than when they began: else what the traffic was at that moment
+// (at night, or at the start) would bind for as long as some calls fail.
+func (s *State) widen(t *tick, c Counts) {
+	l := t.cfg.Failures
+	if s.factor() == 1 || s.Trouble.Rate <= 0 || t.rate(t.cfg.Refusals.RateShort) < l.Used*s.rate(t.cfg) ||
+		float64(c.Bad()) > s.Trouble.Ratio*float64(c.Judged()) {
+		return
+	}
+	s.Trouble.Rate = min(s.Trouble.Rate*(1+l.Widen*t.dt.Seconds()), max(s.Trouble.Rate, s.ceiling()), t.cfg.rate())
+}
+
+// rest forgets the trouble when it has been over for long enough.
+func (s *State) rest(t *tick) {
+	if s.factor() < 1 || !math.IsInf(s.ramp(), 1) {
+		s.Trouble.Rested = 0
+		return
+	}
+	if s.Trouble.Rate > 0 {
+		if s.Trouble.Rested += t.dt; s.Trouble.Rested >= t.cfg.Opening.Forget {
+			s.Trouble = Trouble{}
+		}
 	}
 }
 
 // remember takes R_ref, the rate at which the trouble began, unless a trouble
 // is under way already.
 func (s *State) remember(t *tick) {
-	if s.Reference > 0 {
+	if s.Trouble.Rate > 0 {
 		return
 	}
-	if ref := min(s.ceiling(), t.cfg.rate(), t.cfg.Failures.Lead*t.measured()); ref > 0 && !math.IsInf(ref, 1) {
-		s.Reference = ref
+	ref, measured := min(s.ceiling(), t.cfg.rate()), t.cfg.Failures.Lead*t.rate(t.cfg.Window)
+	if measured > 0 && (!t.settling() || math.IsInf(ref, 1)) {
+		ref = min(ref, measured)
+	}
+	if !math.IsInf(ref, 1) {
+		s.Trouble.Rate = ref
 	}
 }

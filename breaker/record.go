@@ -23,26 +23,26 @@ var (
 // durations microseconds, rates calls a second. Members are only ever added;
 // one that a reader does not know it hands on unchanged.
 type record struct {
-	V         int             `json:"v"`
-	Reads     int             `json:"reads"` // the oldest version that can act on it
-	Phase     string          `json:"phase"`
-	At        int64           `json:"at,omitzero"`
-	Until     int64           `json:"until,omitzero"`
-	Good      int             `json:"good,omitzero"`
-	Last      int64           `json:"last,omitzero"`
-	For       int64           `json:"for,omitzero"`
-	Ramp      float64         `json:"ramp,omitzero"`
-	Gen       uint64          `json:"gen"`
-	Since     uint64          `json:"since"`
-	Ticked    int64           `json:"ticked,omitzero"`
-	Openings  int             `json:"openings,omitzero"`
-	Ceiling   *ceilingRecord  `json:"ceiling,omitempty"`
-	Factor    float64         `json:"factor,omitzero"`
-	Reference float64         `json:"reference,omitzero"`
-	InFlight  float64         `json:"in_flight,omitzero"`
-	Latency   *baselineRecord `json:"latency,omitempty"`
-	Reason    string          `json:"reason,omitzero"`
-	Changed   int64           `json:"changed,omitzero"`
+	V        int             `json:"v"`
+	Reads    int             `json:"reads"` // the oldest version that can act on it
+	Phase    string          `json:"phase"`
+	At       int64           `json:"at,omitzero"`
+	Until    int64           `json:"until,omitzero"`
+	Good     int             `json:"good,omitzero"`
+	Last     int64           `json:"last,omitzero"`
+	For      int64           `json:"for,omitzero"`
+	Ramp     float64         `json:"ramp,omitzero"`
+	Gen      uint64          `json:"gen"`
+	Since    uint64          `json:"since"`
+	Ticked   int64           `json:"ticked,omitzero"`
+	Openings int             `json:"openings,omitzero"`
+	Ceiling  *ceilingRecord  `json:"ceiling,omitempty"`
+	Factor   float64         `json:"factor,omitzero"`
+	Trouble  *troubleRecord  `json:"trouble,omitempty"`
+	InFlight float64         `json:"in_flight,omitzero"`
+	Latency  *baselineRecord `json:"latency,omitempty"`
+	Reason   string          `json:"reason,omitzero"`
+	Changed  int64           `json:"changed,omitzero"`
 }
 
 type ceilingRecord struct {
@@ -52,6 +52,12 @@ type ceilingRecord struct {
 	Age   int64   `json:"age,omitzero"`
 	CutAt int64   `json:"cut_at,omitzero"`
 	Gen   uint64  `json:"gen,omitzero"`
+}
+
+type troubleRecord struct {
+	Rate   float64 `json:"rate,omitzero"`
+	Ratio  float64 `json:"ratio,omitzero"`
+	Rested int64   `json:"rested,omitzero"`
 }
 
 type baselineRecord struct {
@@ -81,7 +87,7 @@ func (s State) MarshalJSON() ([]byte, error) {
 	r := record{
 		V: RecordVersion, Reads: RecordVersion, Phase: s.phase().Name(),
 		Gen: s.Generation, Since: s.Since, Ticked: micros(s.Ticked), Openings: s.Openings,
-		Factor: s.Factor, Reference: s.Reference, InFlight: s.InFlight,
+		Factor: s.Factor, InFlight: s.InFlight,
 		Reason: s.Reason, Changed: micros(s.Changed),
 	}
 	switch p := s.phase().(type) {
@@ -94,6 +100,9 @@ func (s State) MarshalJSON() ([]byte, error) {
 	}
 	if c := s.Ceiling; c != (Ceiling{}) {
 		r.Ceiling = &ceilingRecord{c.Rate, c.Peak, c.Beta, c.Age.Microseconds(), micros(c.CutAt), c.Generation}
+	}
+	if d := s.Trouble; d != (Trouble{}) {
+		r.Trouble = &troubleRecord{d.Rate, d.Ratio, d.Rested.Microseconds()}
 	}
 	if b := s.Latency; b != (Baseline{}) {
 		r.Latency = &baselineRecord{P50: b.P50.Microseconds(), Minute: b.Minute}
@@ -129,7 +138,7 @@ func (s *State) UnmarshalJSON(b []byte) error {
 	}
 	n := State{
 		Phase: p, Generation: max(r.Gen, r.Since), Since: r.Since, Ticked: moment(r.Ticked), Openings: max(0, r.Openings),
-		Factor: r.Factor, Reference: max(0, r.Reference), InFlight: max(0, r.InFlight),
+		Factor: r.Factor, InFlight: max(0, r.InFlight),
 		Reason: r.Reason, Changed: moment(r.Changed),
 	}
 	if n.Factor < 0 || n.Factor > 1 {
@@ -137,6 +146,9 @@ func (s *State) UnmarshalJSON(b []byte) error {
 	}
 	if c := r.Ceiling; c != nil && c.Rate >= 0 && c.Peak >= 0 && c.Beta >= 0 && c.Beta <= 1 {
 		n.Ceiling = Ceiling{c.Rate, c.Peak, c.Beta, span(max(0, c.Age)), moment(c.CutAt), min(c.Gen, n.Generation)}
+	}
+	if d := r.Trouble; d != nil {
+		n.Trouble = Trouble{max(0, d.Rate), max(0, d.Ratio), span(max(0, d.Rested))}
 	}
 	if l := r.Latency; l != nil {
 		n.Latency = Baseline{P50: span(max(0, l.P50)), Minute: l.Minute}
@@ -182,5 +194,5 @@ func unknownMembers(b []byte) (map[string]json.RawMessage, error) {
 // recordMembers are the members of record; a test holds them against its tags.
 var recordMembers = [...]string{
 	"v", "reads", "phase", "at", "until", "good", "last", "for", "ramp", "gen", "since", "ticked", "openings",
-	"ceiling", "factor", "reference", "in_flight", "latency", "reason", "changed",
+	"ceiling", "factor", "trouble", "in_flight", "latency", "reason", "changed",
 }

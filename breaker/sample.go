@@ -136,10 +136,14 @@ func (t *tick) window(w time.Duration, from uint64) (c Counts, l Latencies) {
 }
 
 // rate returns how many calls a second started over the last w, stretched to
-// the last cfg.StretchCalls starts. Only buckets that are over count.
+// the last cfg.StretchCalls starts, and no longer than there was any traffic.
+// Only buckets that are over count.
 func (t *tick) rate(w time.Duration) float64 {
 	end := t.now.Truncate(t.cfg.Tick)
 	n, span := 0, w
+	if len(t.buckets) > 0 {
+		span = min(w, max(t.cfg.Tick, end.Sub(t.buckets[0].At)))
+	}
 	for _, b := range slices.Backward(t.buckets) {
 		age := end.Sub(b.At)
 		if age <= 0 || b.Starts == 0 {

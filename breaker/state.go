@@ -35,9 +35,8 @@ type State struct {
 	Ceiling Ceiling
 	// Factor is f, from (0, 1]. Zero means 1.
 	Factor float64
-	// Reference is R_ref, the rate when the trouble began, in calls a second.
-	// Zero: there is no trouble.
-	Reference float64
+	// Trouble is what is remembered of the trouble under way.
+	Trouble Trouble
 	// InFlight is L. Zero: the limits alone decide.
 	InFlight float64
 	// Latency is what is known of the provider's latency.
@@ -62,6 +61,19 @@ type Ceiling struct {
 	// CutAt is when it was cut last, Generation the one begun by that.
 	CutAt      time.Time
 	Generation uint64
+}
+
+// Trouble is what is remembered of a trouble until it has been over for
+// Opening.Forget: one that comes back is the same, and the backlog that it left
+// is no measure of the demand. The zero value is no trouble.
+type Trouble struct {
+	// Rate is R_ref, what f is a share of, in calls a second. Zero: unknown.
+	Rate float64
+	// Ratio of failures when f last began to shed: while it is not worse than
+	// that, more calls do not make more of them fail, and R_ref may grow.
+	Ratio float64
+	// Rested is for how long it has been over.
+	Rested time.Duration
 }
 
 // Baseline is what is known of the provider's latency. The zero value knows
@@ -208,8 +220,8 @@ func (s State) Control(cfg Config) Control {
 // limits it.
 func (s State) rate(cfg Config) float64 {
 	r := min(cfg.rate(), s.ceiling(), s.ramp())
-	if f := s.factor(); f < 1 && s.Reference > 0 {
-		r = min(r, f*s.Reference)
+	if f := s.factor(); f < 1 && s.Trouble.Rate > 0 {
+		r = min(r, f*s.Trouble.Rate)
 	}
 	return max(cfg.floor(), r)
 }

@@ -103,6 +103,7 @@ func (r Refusals) validate(f *faults, c Config) {
 	reach := max(c.Window, c.Refusals.Settle)
 	f.when(r.RateLong > reach, "refusals.rate_long", "shorten it, or lengthen window", "is %s, but no more than %s is remembered", r.RateLong, reach)
 	f.lasting("refusals.k", r.K, c.Tick, 24*time.Hour)
+	f.count("refusals.k_calls", r.KCalls, 1)
 	f.above("refusals.growth", r.Growth, 0.01)
 	f.share("refusals.growth_floor", r.GrowthFloor, true)
 	f.share("refusals.used", r.Used, true)
@@ -116,10 +117,13 @@ func (l Failures) validate(f *faults, c Config) {
 	f.when(l.Tolerated >= c.Opening.Share, "failures.tolerated", "lower it, or raise opening.share",
 		"is %v, not under opening.share of %v: the breaker would open before anything is shed", l.Tolerated, c.Opening.Share)
 	f.above("failures.confidence", l.Confidence, 0.1)
+	f.count("failures.cushion", l.Cushion, 1)
 	f.above("failures.power", l.Power, 0.1)
 	f.share("failures.fall", l.Fall, false)
 	f.share("failures.rise", l.Rise, true)
 	f.above("failures.lead", l.Lead, 1)
+	f.share("failures.widen", l.Widen, true)
+	f.share("failures.used", l.Used, true)
 }
 
 func (l Latency) validate(f *faults, c Config) {

@@ -182,5 +182,5 @@ func (s *sim) finish(j *job, how string) {
 		r.OverSpent++
 	}
 	r.Attempts += j.attempts
-	r.lastFinal = s.now
+	r.finals = append(r.finals, s.now)
 }

@@ -28,8 +28,8 @@ type Result struct {
 	// Took is how long the jobs took: the end of the last one that became final.
 	Took time.Duration
 
-	calls     []call
-	lastFinal int64
+	calls  []call
+	finals []int64 // when each final job ended, in order
 }
 
 // call is one call as the provider saw it.
@@ -104,5 +104,5 @@ func (r *Result) note(s *sim, was breaker.State) {
 func (r *Result) end(s *sim) {
 	r.Jobs = s.queue.made
 	r.Waiting = s.queue.made - s.queue.final
-	r.Took = micro(r.lastFinal)
+	r.Took = r.Final(1)
 }
