@@ -15,6 +15,11 @@ var limitsSource string
 
 var limitsScript = NewScript(limitsSource)
 
+//go:embed admin.lua
+var adminSource string
+
+var adminScript = NewScript(adminSource)
+
 // fingerprint tells one set of the file's values from another.
 func fingerprint(l Limits) string {
 	l = l.Normal()
@@ -76,21 +81,17 @@ func limitsFrom(p *fields) Limits {
 	return l
 }
 
-// Pause shuts the gate for the whole fleet until Resume. Idempotent.
-func (g *Gate) Pause(ctx context.Context) error {
-	return g.cfg.Redis.SetNX(ctx, g.key("paused"), strconv.FormatInt(time.Now().Unix(), 10), 0).Err()
-}
+// Pause shuts the gate for the whole fleet until Resume. Idempotent. It works
+// when Redis is full, too.
+func (g *Gate) Pause(ctx context.Context) error { return g.administer(ctx, "pause") }
 
 // Resume opens the gate again: it ends a pause and any hold, of a Retry-After
-// or of refused credentials. Idempotent.
-func (g *Gate) Resume(ctx context.Context) error {
-	_, err := g.cfg.Redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, g.key("paused"), g.key("held_until"), g.key("refused"))
-		p.HSet(ctx, g.key("gate"), "cautious", "", "probe", "", "nref", 0)
-		p.Publish(ctx, g.key("wake"), "*")
-		return nil
-	})
-	return err
+// or of refused credentials. Idempotent. It works when Redis is full, too.
+func (g *Gate) Resume(ctx context.Context) error { return g.administer(ctx, "resume") }
+
+func (g *Gate) administer(ctx context.Context, what string) error {
+	keys := []string{g.key("paused"), g.key("gate"), g.key("held_until"), g.key("refused")}
+	return adminScript.Run(ctx, g.cfg.Redis, keys, what, g.key("wake")).Err()
 }
 
 // Status is what operators see of a gate.

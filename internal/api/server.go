@@ -43,7 +43,7 @@ type Fleet interface {
 
 // Config of a Server.
 type Config struct {
-	// Jobs and Fleet are required.
+	// Jobs and Fleet are required, but for OnlyHealth.
 	Jobs  Jobs
 	Fleet Fleet
 	// Ready returns why jobs cannot be taken now; nil where they can. Its
@@ -59,6 +59,8 @@ type Config struct {
 	Metrics http.Handler
 	// Queues serves asynqmon; see NewQueues. Nil: 404.
 	Queues http.Handler
+	// OnlyHealth serves /healthz, /readyz and /metrics, and nothing else.
+	OnlyHealth bool
 	// Logger. Nil: slog.Default().
 	Logger *slog.Logger
 
@@ -88,7 +90,7 @@ type Server struct {
 
 // New checks the configuration.
 func New(cfg Config) (*Server, error) {
-	if cfg.Jobs == nil || cfg.Fleet == nil {
+	if (cfg.Jobs == nil || cfg.Fleet == nil) && !cfg.OnlyHealth {
 		return nil, errors.New("api: Config.Jobs and Config.Fleet are required")
 	}
 	for _, t := range cfg.Tokens {
@@ -112,6 +114,14 @@ func New(cfg Config) (*Server, error) {
 
 func (s *Server) routes() {
 	s.mux = http.NewServeMux()
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	s.mux.HandleFunc("GET /readyz", s.ready)
+	if s.cfg.Metrics != nil {
+		s.mux.Handle("GET /metrics", s.require(operator, s.cfg.Metrics))
+	}
+	if s.cfg.OnlyHealth {
+		return
+	}
 	jobs := func(pattern string, h http.HandlerFunc) { s.mux.Handle(pattern, s.require(producer, s.bounded(h))) }
 	ops := func(pattern string, h http.HandlerFunc) { s.mux.Handle(pattern, s.require(operator, s.bounded(h))) }
 
@@ -130,11 +140,6 @@ func (s *Server) routes() {
 	ops("GET /v1/events", notBuilt("GET /v1/events", "ask for /v1/providers now and then"))
 	ops("GET /{$}", notBuilt("the dashboard at /", "use /queues, /v1/providers or penstock providers"))
 
-	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	s.mux.HandleFunc("GET /readyz", s.ready)
-	if s.cfg.Metrics != nil {
-		s.mux.Handle("GET /metrics", s.require(operator, s.cfg.Metrics))
-	}
 	s.mux.HandleFunc("GET /login", s.login)
 	s.mux.HandleFunc("POST /login", s.login)
 	s.mux.HandleFunc("POST /logout", s.logout)

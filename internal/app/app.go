@@ -1,0 +1,243 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock-io/penstock/internal/api"
+	"github.com/penstock-io/penstock/internal/config"
+	"github.com/penstock-io/penstock/internal/metrics"
+	"github.com/penstock-io/penstock/queue"
+	"github.com/penstock-io/penstock/queue/worker"
+	"github.com/penstock-io/penstock/shaper"
+	"github.com/penstock-io/penstock/shaper/guard"
+)
+
+// Role says what a process does.
+type Role string
+
+// The roles.
+const (
+	RoleAll    Role = "all"    // API and workers
+	RoleAPI    Role = "api"    // takes jobs, shows and changes, calls nobody
+	RoleWorker Role = "worker" // calls providers; serves health and metrics where it is told to listen
+)
+
+// Roles are all roles.
+func Roles() []Role { return []Role{RoleAll, RoleAPI, RoleWorker} }
+
+const (
+	// DefaultGrace is how long calls under way may go on at a stop. Below the 30 s
+	// after which Kubernetes kills.
+	DefaultGrace = 20 * time.Second
+	// requestsWait is how long requests under way may take at a stop.
+	requestsWait = 5 * time.Second
+	// settleWait is how long what calls came to may take to be stored at a stop.
+	settleWait = 3 * time.Second
+	// keepEvery is how often specs are published again and queues are swept.
+	keepEvery = 30 * time.Second
+)
+
+// Options of Serve.
+type Options struct {
+	// Role. Empty: RoleAll.
+	Role Role
+	// Listen is host:port to serve HTTP at. Empty: the file's; for RoleWorker none.
+	Listen string
+	// Grace is how long calls under way may go on at a stop. Zero: DefaultGrace.
+	Grace time.Duration
+	// Started is told once everything runs: where HTTP is served (nil: nowhere).
+	// Nil: nobody.
+	Started func(addr net.Addr)
+	// Logger. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Serve runs until ctx ends, and returns nil after a stop in order. Any error
+// is one that the person who starts it must act on: the address is taken, Redis
+// does not answer or is unfit, a name that another installation uses.
+func Serve(ctx context.Context, cfg *config.Config, opt Options) error {
+	opt.Role = cmp.Or(opt.Role, RoleAll)
+	opt.Grace = cmp.Or(opt.Grace, DefaultGrace)
+	if opt.Logger == nil {
+		opt.Logger = slog.Default()
+	}
+	if !slices.Contains(Roles(), opt.Role) {
+		return fmt.Errorf("role %q: must be all, api or worker", opt.Role)
+	}
+	ln, err := listen(cfg, opt)
+	if err != nil {
+		return err
+	}
+	st, err := openStore(ctx, cfg.Redis, opt.Logger)
+	if err != nil {
+		closeListener(ln)
+		return err
+	}
+	a := &app{cfg: cfg, opt: opt, log: opt.Logger, store: st, metrics: metrics.New(), meters: &meters{}}
+	err = a.run(ctx, ln)
+	return errors.Join(err, a.close())
+}
+
+// app is what runs.
+type app struct {
+	cfg     *config.Config
+	opt     Options
+	log     *slog.Logger
+	store   *store
+	metrics *metrics.Metrics
+	meters  *meters
+
+	queue    *queue.Client
+	waker    *shaper.Waker
+	guards   []*guard.Guard
+	workers  []*worker.Worker
+	fleet    *fleet
+	queues   *api.Queues
+	unwatch  []func()
+	stopping atomic.Bool
+}
+
+// run starts everything and returns when it has stopped, or could not start.
+func (a *app) run(ctx context.Context, ln net.Listener) error {
+	web, err := a.build(ctx)
+	if err != nil {
+		closeListener(ln)
+		return err
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	faults := make(chan error, len(a.workers)+1)
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+
+	all.Go(func() { a.keep(work) })
+	for _, w := range a.workers {
+		all.Go(func() { faults <- w.Run(work) })
+	}
+	var srv *webServer
+	if ln != nil {
+		srv = startWeb(ln, web, a.log, faults)
+		a.log.Info("listening", "addr", ln.Addr().String(), "role", a.opt.Role)
+	}
+	if a.opt.Started != nil {
+		a.opt.Started(addrOf(ln))
+	}
+	var fault error
+	select {
+	case <-ctx.Done():
+		a.log.Info("stopping", "grace", a.opt.Grace)
+	case fault = <-faults:
+	}
+	a.stopping.Store(true)
+	if srv != nil {
+		srv.stop(requestsWait)
+	}
+	stopWork()
+	all.Wait()
+	// A worker that could not start may not be the first to say so.
+	for range len(faults) {
+		fault = errors.Join(fault, <-faults)
+	}
+	return fault
+}
+
+// build makes the rooms of this role; web is nil where nothing is served.
+func (a *app) build(ctx context.Context) (*api.Server, error) {
+	var err error
+	if a.queue, err = queue.NewClient(queue.Config{Redis: a.store.rdb, Namespace: a.cfg.Redis.Namespace, Logger: a.log}); err != nil {
+		return nil, err
+	}
+	a.waker = shaper.NewWaker(a.store.rdb)
+	a.fleet = newFleet(a.store.rdb, a.queue, a.cfg.Redis.Namespace, a.waker)
+	for _, p := range a.cfg.Providers {
+		if err := a.provider(ctx, p); err != nil {
+			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
+		}
+	}
+	return a.web()
+}
+
+// provider makes a provider's guard and, where this process calls it, its worker.
+func (a *app) provider(ctx context.Context, p config.Provider) error {
+	watch := &observer{Metrics: a.metrics, meter: a.meters.of(p.Name)}
+	g := guard.New(guard.Config{
+		Redis: a.store.rdb, Provider: p.Name, Namespace: a.cfg.Redis.Namespace, Limits: p.Limits, Timeout: p.Timeout,
+		CredentialsTag: credentialsTag(p), Waker: a.waker, Observer: watch, Logger: a.log,
+	})
+	if err := g.Err(); err != nil {
+		return err
+	}
+	a.guards = append(a.guards, g)
+	a.fleet.know(p.Name, g.Gate())
+	if err := g.Open(ctx); err != nil {
+		return err
+	}
+	if err := a.queue.Publish(ctx, p.Name, spec(p)); err != nil {
+		return err
+	}
+	a.unwatch = append(a.unwatch, a.metrics.Watch(p.Name, func(ctx context.Context) (metrics.Snapshot, error) {
+		return a.fleet.snapshot(ctx, p.Name, watch.meter)
+	}))
+	if a.opt.Role == RoleAPI {
+		return nil
+	}
+	w, err := worker.New(worker.Config{
+		Redis: a.store.rdb, Provider: p.Name, Namespace: a.cfg.Redis.Namespace, Guard: g, HTTP: httpOf(p),
+		Retry: worker.Retry{Attempts: p.Retry.Attempts, Base: p.Retry.Base, Max: p.Retry.Max, MaxAge: p.Retry.MaxAge},
+		Keep:  p.Keep, Spec: spec(p), Grace: a.opt.Grace, Observer: watch, Logger: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.workers = append(a.workers, w)
+	return nil
+}
+
+// spec is what producers must know of a provider.
+func spec(p config.Provider) queue.Spec {
+	return queue.Spec{MaxBody: p.MaxBody, Attempts: p.Retry.Attempts, MaxAge: p.Retry.MaxAge, Keep: p.Keep}
+}
+
+func httpOf(p config.Provider) *worker.HTTP {
+	return &worker.HTTP{BaseURL: p.BaseURL, Headers: reveal(p.Headers), Timeout: p.Timeout, AllowPrivate: p.AllowPrivate, Again: p.Retry.Again}
+}
+
+func reveal(h map[string]config.Secret) map[string]string {
+	out := make(map[string]string, len(h))
+	for k, v := range h {
+		out[k] = v.Reveal()
+	}
+	return out
+}
+
+// close ends what run left: guards store what they settled, then the
+// connections close.
+func (a *app) close() error {
+	for _, stop := range a.unwatch {
+		stop()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
+	defer cancel()
+	var errs []error
+	for _, g := range a.guards {
+		if err := g.Close(ctx); err != nil {
+			a.log.Warn("not everything was stored; leases run out by themselves", "provider", g.Provider(), "error", err)
+		}
+	}
+	if a.fleet != nil {
+		a.fleet.close(ctx)
+	}
+	if a.queues != nil {
+		errs = append(errs, a.queues.Close())
+	}
+	return errors.Join(append(errs, a.store.close())...)
+}
