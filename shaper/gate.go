@@ -16,7 +16,7 @@ import (
 // Defaults of a gate's times.
 const (
 	DefaultHorizon = 50 * time.Millisecond
-	DefaultLease   = 10 * time.Second
+	PermitLease    = 10 * time.Second
 )
 
 // Errors that say why a permit was not given. Waiting for the provider is not
@@ -30,6 +30,8 @@ var (
 	ErrPoison = errors.New("the job's workers died too often")
 	// ErrClosed: the gate was closed while waiting.
 	ErrClosed = errors.New("the gate is closed")
+	// ErrStoreAway: Redis does not answer. A gate waits for it instead.
+	ErrStoreAway = errors.New("redis does not answer")
 	// ErrLost: the lease of a permit was lost, and its place is taken.
 	ErrLost = errors.New("the permit's lease was lost")
 )
@@ -90,7 +92,7 @@ type GateConfig struct {
 	Tag string
 	// Horizon is how far ahead slots are given. Zero: DefaultHorizon.
 	Horizon time.Duration
-	// Lease of a permit, renewed while its call lives. Zero: DefaultLease.
+	// Lease of a permit, renewed while its call lives. Zero: PermitLease.
 	Lease time.Duration
 	// Waker shares one subscription with others. Nil: one of its own.
 	Waker *Waker
@@ -168,7 +170,7 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 		cfg.Horizon = DefaultHorizon
 	}
 	if cfg.Lease == 0 {
-		cfg.Lease = DefaultLease
+		cfg.Lease = PermitLease
 	}
 	if cfg.Waker == nil {
 		cfg.Waker = NewWaker(cfg.Redis)
