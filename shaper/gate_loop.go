@@ -12,7 +12,7 @@ const (
 	pollShut      = 2 * time.Second        // the same while nobody may go
 	maxArrivals   = 64                     // in one request
 	maxSettles    = 200                    // in one request
-	linger        = 10 * time.Second       // an idle loop ends after this
+	idleAfter        = 10 * time.Second       // an idle loop ends after this
 	requestTime   = 5 * time.Second        // for one request to Redis
 )
 
@@ -58,7 +58,7 @@ func (g *Gate) loop(stopped chan struct{}) {
 		g.mu.Lock()
 		req, next := g.nextLocked(time.Now())
 		if g.abandoned || (req == nil && next.IsZero()) {
-			if g.abandoned || g.closed || time.Since(idleSince) >= linger {
+			if g.abandoned || g.closed || time.Since(idleSince) >= idleAfter {
 				unlisten := g.unlisten
 				g.running, g.unlisten = false, nil
 				g.mu.Unlock()
@@ -67,7 +67,7 @@ func (g *Gate) loop(stopped chan struct{}) {
 				}
 				return
 			}
-			next = idleSince.Add(linger)
+			next = idleSince.Add(idleAfter)
 		} else {
 			idleSince = time.Now()
 		}
