@@ -12,7 +12,7 @@ const (
 	pollShut      = 2 * time.Second        // the same while nobody may go
 	maxArrivals   = 64                     // in one request
 	maxSettles    = 200                    // in one request
-	idleAfter        = 10 * time.Second       // an idle loop ends after this
+	idleAfter     = 10 * time.Second       // an idle loop ends after this
 	requestTime   = 5 * time.Second        // for one request to Redis
 )
 

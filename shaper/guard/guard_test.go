@@ -42,6 +42,7 @@ type said struct {
 }
 
 func (s said) Report() Report { return s.rep }
+func (s said) Unwrap() error  { return s.error }
 
 // hears is an Observer that remembers outcomes.
 type hears struct{ outcomes [6]atomic.Int64 }
@@ -73,7 +74,7 @@ func TestOutcomes(t *testing.T) {
 		do(ctx, func(context.Context) error { return nil }, nil)
 		do(ctx, func(context.Context) error { return fault }, fault)
 		do(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, context.DeadlineExceeded)
-		do(ctx, func(context.Context) error { return said{fault, Report{Outcome: breaker.Throttled}} }, nil2(fault))
+		do(ctx, func(context.Context) error { return said{fault, Report{Outcome: breaker.Throttled}} }, fault)
 		left, cancel := context.WithCancelCause(ctx)
 		do(left, func(ctx context.Context) error { cancel(fault); <-ctx.Done(); return context.Cause(ctx) }, fault)
 		do(left, func(context.Context) error { t.Error("called after the caller left"); return nil }, ErrNotCalled)
@@ -91,8 +92,6 @@ func TestOutcomes(t *testing.T) {
 		}
 	})
 }
-
-func nil2(err error) error { return err }
 
 // A place is given back however the call ends, a panic included.
 func TestPlaceComesBack(t *testing.T) {
