@@ -76,6 +76,13 @@ func (hs *hands) signalLocked() {
 	}
 }
 
+// signal makes the inlet look again.
+func (hs *hands) signal() {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	hs.signalLocked()
+}
+
 // counts are the jobs in hand, and how many of them wait for their call.
 func (hs *hands) counts() (all, parked int) {
 	hs.mu.Lock()
@@ -308,7 +315,7 @@ type clock struct {
 // set notes that Redis said ms just now.
 func (c *clock) set(ms int64) {
 	c.mu.Lock()
-	c.off = time.UnixMilli(ms).Sub(time.Now())
+	c.off = time.Until(time.UnixMilli(ms))
 	c.mu.Unlock()
 }
 

@@ -220,6 +220,19 @@ func (in *inlet) wake(gate bool) {
 	in.mu.Unlock()
 }
 
+// expect notes that a job of this worker will be due then; nobody publishes it.
+func (in *inlet) expect(due time.Time) {
+	in.mu.Lock()
+	sooner := !in.shut && (in.nextDue.IsZero() || due.Before(in.nextDue))
+	if sooner {
+		in.nextDue = due
+	}
+	in.mu.Unlock()
+	if sooner {
+		in.hands.signal()
+	}
+}
+
 // request takes up to k jobs and puts them into the stash.
 func (in *inlet) request(k, free int) {
 	in.mu.Lock()
@@ -317,7 +330,10 @@ func (in *inlet) accept(got took, signed bool) {
 	if signed {
 		in.lastBeat, in.processes = now, got.processes
 	}
-	in.nextDue, in.shut = time.Time{}, got.shut != ""
+	in.shut = got.shut != ""
+	if in.shut || !in.nextDue.After(now) {
+		in.nextDue = time.Time{} // else it may be news that came while the answer was under way
+	}
 	in.nextPoll = now.Add(poll - time.Duration(rand.Int64N(int64(poll/5))))
 	switch {
 	case got.shut == "held":
@@ -327,7 +343,9 @@ func (in *inlet) accept(got took, signed bool) {
 	case got.full:
 		in.hopeful = true
 	case got.due > 0:
-		in.nextDue = in.clock.at(got.due)
+		if due := in.clock.at(got.due); in.nextDue.IsZero() || due.Before(in.nextDue) {
+			in.nextDue = due
+		}
 	}
 	if len(got.jobs) > 0 {
 		in.empties = 0

@@ -11,7 +11,11 @@ import (
 // store puts what becomes of a job into Redis and lets go of it.
 func (w *Worker) store(k *task, f fate) {
 	defer w.hands.settled(k.hand)
-	answer := w.settler.put(w.order(k, f))
+	o := w.order(k, f)
+	answer := w.settler.put(o)
+	if answer == answerOK && o.kind == 'r' {
+		w.expect(time.Now().Add(o.in + time.Millisecond))
+	}
 	if answer == answerCancelled {
 		f = fate{verdict: final, state: layout.Canceled, called: f.called, spent: f.spent, reason: f.reason, status: f.status}
 		k.record = false

@@ -40,6 +40,7 @@ type Worker struct {
 	queue   *queue.Client
 	guard   func(context.Context, guard.Request, guard.Call) error
 	ran     atomic.Bool
+	expect  func(due time.Time) // tells the inlet
 
 	hands    *hands
 	places   chan struct{} // for calls: one element each
@@ -136,6 +137,7 @@ func (w *Worker) run(ctx context.Context) error {
 	defer waker.Messages(w.keys.Own(layout.Cancelled), func(id string) { w.hands.ask(id) })()
 
 	in := newInlet(w.cfg.Redis, w.keys, w.process, w.cfg.Concurrency, w.cfg.Guard.Gate().Limits, w.hands, w.clock, w.log, jobs, gate)
+	w.expect = in.expect
 	srv := asynq.NewServerFromRedisClient(&client{
 		UniversalClient: w.cfg.Redis, known: shapes(), dequeue: in.dequeue, hands: w.hands, nextMove: map[string]time.Time{},
 		giveUp: w.giveUp, moved: func() { in.wake(false) },
