@@ -71,9 +71,9 @@ func checkNode(ctx context.Context, rdb redis.UniversalClient) (ServerReport, er
 	r := ServerReport{Name: "redis", Version: server["redis_version"]}
 	if v, ok := server["valkey_version"]; ok {
 		r.Name, r.Version = "valkey", v
-	} else if major, err := strconv.Atoi(strings.SplitN(r.Version, ".", 2)[0]); err != nil || major < MinRedis {
-		return r, fmt.Errorf("%w: Redis %q is older than %d, whose script flags let workers drain when its memory is full; use Redis %d or later, or Valkey",
-			ErrServer, r.Version, MinRedis, MinRedis)
+	}
+	if err := r.checkVersion(); err != nil {
+		return r, err
 	}
 	for _, section := range []string{"memory", "persistence"} {
 		raw, err := rdb.Info(ctx, section).Result()
@@ -89,6 +89,18 @@ func checkNode(ctx context.Context, rdb redis.UniversalClient) (ServerReport, er
 		}
 	}
 	return r, r.judge()
+}
+
+// checkVersion refuses a Redis that is too old; every Valkey is new enough.
+func (r *ServerReport) checkVersion() error {
+	if r.Name == "valkey" {
+		return nil
+	}
+	if major, err := strconv.Atoi(strings.SplitN(r.Version, ".", 2)[0]); err != nil || major < MinRedis {
+		return fmt.Errorf("%w: Redis %q is older than %d, whose script flags let workers drain when its memory is full; use Redis %d or later, or Valkey",
+			ErrServer, r.Version, MinRedis, MinRedis)
+	}
+	return nil
 }
 
 // judge adds the warnings, and refuses.

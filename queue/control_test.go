@@ -100,7 +100,7 @@ func TestReplay(t *testing.T) {
 				_, err := f.Cancel(ctx, "sms", id)
 				f.must(err)
 			} else {
-				f.take()
+				f.takeID(id)
 				f.settle(id, row.state, time.Hour)
 			}
 			f.must(f.rdb.HSet(ctx, f.k.Own("crash"), id, 3).Err())
@@ -138,9 +138,7 @@ func TestReplay(t *testing.T) {
 		}
 
 		f.put(Job{ID: "done"})
-		f.rdb.Del(ctx, f.k.Asynq("pending"))
-		f.rdb.LPush(ctx, f.k.Asynq("pending"), "done")
-		f.take()
+		f.takeID("done")
 		f.settle("done", Succeeded, time.Hour)
 		if _, err := f.Replay(ctx, "sms", "done"); !errors.Is(err, ErrState) {
 			t.Errorf("succeeded: %v", err)

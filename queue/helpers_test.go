@@ -69,9 +69,22 @@ func (f *fixture) take() string {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	f.activate(id)
+	return id
+}
+
+// takeID takes one waiting job out of its turn.
+func (f *fixture) takeID(id string) {
+	f.t.Helper()
+	f.must(f.rdb.LRem(f.t.Context(), f.k.Asynq("pending"), 0, id).Err())
+	f.must(f.rdb.LPush(f.t.Context(), f.k.Asynq("active"), id).Err())
+	f.activate(id)
+}
+
+func (f *fixture) activate(id string) {
+	f.t.Helper()
 	f.must(f.rdb.HSet(f.t.Context(), f.k.Task(id), "state", "active").Err())
 	f.must(f.rdb.ZAdd(f.t.Context(), f.k.Asynq("lease"), redis.Z{Score: float64(time.Now().Add(30 * time.Second).Unix()), Member: id}).Err())
-	return id
 }
 
 // settle does what a worker's end of a job does: tombstone, index, and the

@@ -195,12 +195,24 @@ func redactPath(p string) string {
 	if !ok {
 		return p
 	}
-	parts := strings.Split(query, "&")
-	for i, part := range parts {
+	var b strings.Builder
+	b.WriteString(path + "?")
+	for query != "" {
+		end := strings.IndexAny(query, "&;")
+		if end < 0 {
+			end = len(query)
+		}
+		part := query[:end]
 		name, _, _ := strings.Cut(part, "=")
 		if n, err := url.QueryUnescape(name); err == nil && secretName(n) {
-			parts[i] = name + "=" + Redacted
+			part = name + "=" + Redacted
 		}
+		b.WriteString(part)
+		if end < len(query) {
+			b.WriteByte(query[end])
+			end++
+		}
+		query = query[end:]
 	}
-	return path + "?" + strings.Join(parts, "&")
+	return b.String()
 }
