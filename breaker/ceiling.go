@@ -43,9 +43,19 @@ func (s *State) cut(t *tick) bool {
 // nothing of the new one; of all of c, where there are few.
 func (t *tick) refused(c Counts, from uint64) float64 {
 	var late Counts
+	var first time.Time
 	begin := t.now.Add(-t.cfg.Refusals.Window - t.cfg.Tick)
-	for _, b := range t.buckets {
-		if b.Generation >= from && b.At.After(begin) && !b.At.After(t.now) && (b.Throttled > 0 || late.Throttled > 0) {
+	counts := func(b *Bucket) bool {
+		return b.Generation >= from && b.At.After(begin) && !b.At.After(t.now)
+	}
+	for i := range t.buckets {
+		if b := &t.buckets[i]; counts(b) && b.Throttled > 0 {
+			first = b.At
+			break
+		}
+	}
+	for i := range t.buckets {
+		if b := &t.buckets[i]; counts(b) && !first.IsZero() && !b.At.Before(first) {
 			late.Merge(b.Counts)
 		}
 	}

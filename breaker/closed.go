@@ -41,9 +41,10 @@ func (c Closed) step(t *tick, s *State) (Phase, string) {
 	s.Phase = c
 	if s.cut(t) {
 		c.Ramp = Ramp{}
+		s.Phase = c
+	} else {
+		s.grow(t)
 	}
-	s.Phase = c
-	s.grow(t)
 	s.shed(t)
 	s.fit(t)
 	return c, ""
