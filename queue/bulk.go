@@ -28,22 +28,32 @@ func (c *Client) EnqueueAll(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[R
 	return func(yield func(Receipt, error) bool) {
 		src := readAhead(jobs)
 		defer src.close()
-		b := batch{c: c}
+		// One lot is on its way while the next one is made ready.
+		cur, next := &batch{c: c}, &batch{c: c}
+		defer func() { cur.wait(); next.wait() }()
 		for {
-			select {
-			case j, ok := <-src.jobs:
-				if !ok {
+			if cur.empty() {
+				select {
+				case j, ok := <-src.jobs:
+					if !ok {
+						return
+					}
+					cur.add(ctx, j)
+				case <-ctx.Done():
 					return
 				}
-				b.add(ctx, j)
-			case <-ctx.Done():
+				cur.fill(ctx, src, nil)
+				cur.start(ctx)
+			}
+			next.fill(ctx, src, cur.sent)
+			cur.wait()
+			if !next.empty() && ctx.Err() == nil {
+				next.start(ctx)
+			}
+			if !cur.yield(yield) || ctx.Err() != nil {
 				return
 			}
-			b.fill(ctx, src)
-			b.send(ctx)
-			if !b.yield(yield) || ctx.Err() != nil {
-				return
-			}
+			cur, next = next, cur
 		}
 	}
 }
@@ -86,6 +96,7 @@ type batch struct {
 	c     *Client
 	slots []slot
 	bytes int64
+	sent  chan struct{} // closed when the lot is answered; nil: not on its way
 }
 
 type slot struct {
@@ -97,8 +108,11 @@ type slot struct {
 
 func (b *batch) open() bool { return len(b.slots) < bulkJobs && b.bytes < bulkBytes }
 
-// fill adds what has been read already.
-func (b *batch) fill(ctx context.Context, src *source) {
+func (b *batch) empty() bool { return len(b.slots) == 0 }
+
+// fill adds what has been read already, and what comes until done is closed
+// (nil: closed).
+func (b *batch) fill(ctx context.Context, src *source, done <-chan struct{}) {
 	for b.open() {
 		select {
 		case j, ok := <-src.jobs:
@@ -106,9 +120,38 @@ func (b *batch) fill(ctx context.Context, src *source) {
 				return
 			}
 			b.add(ctx, j)
+			continue
 		default:
+		}
+		if done == nil {
 			return
 		}
+		select {
+		case j, ok := <-src.jobs:
+			if !ok {
+				return
+			}
+			b.add(ctx, j)
+		case <-done:
+			return
+		}
+	}
+}
+
+// start sends the lot in a goroutine of its own; wait waits for its end.
+func (b *batch) start(ctx context.Context) {
+	sent := make(chan struct{})
+	b.sent = sent
+	go func() {
+		defer close(sent)
+		b.send(ctx)
+	}()
+}
+
+func (b *batch) wait() {
+	if b.sent != nil {
+		<-b.sent
+		b.sent = nil
 	}
 }
 

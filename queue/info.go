@@ -140,7 +140,10 @@ func (i *Info) fill(m layout.Message) {
 		return // not ours: type and size are all there is
 	}
 	i.Type, i.Method, i.Path = env.Type, env.Method, redactPath(env.Path)
-	i.Headers, i.BodySize, i.Priority, i.Cost = redactHeaders(env.Headers), env.Size, env.Priority, env.Cost
+	i.Headers, i.Priority, i.Cost = redactHeaders(env.Headers), env.Priority, env.Cost
+	if env.BodyKey {
+		i.BodySize = env.Size
+	}
 	i.Attempts, i.Allowed = env.Attempts, env.Allowed
 	i.Deferrals, i.Throttles, i.Crashes = env.Deferrals, env.Throttles, env.Crashes
 	i.Status = env.Status

@@ -98,19 +98,19 @@ func (c *Client) pack(ctx context.Context, p *prepared, now time.Time) error {
 		Type: j.Type, Method: j.Method, Path: j.Path, Headers: j.Headers,
 		Key: j.Key, Priority: j.Priority, Allowed: j.Attempts, Cost: j.Cost,
 		Accepted: nowMS, Due: due, MaxAge: ceilMS(j.MaxAge),
-		IdempotencyKey: j.IdempotencyKey, Hash: p.hash, Size: len(j.Body),
+		IdempotencyKey: j.IdempotencyKey, Hash: p.hash,
 		BodyKey: len(j.Body) > layout.InlineBody,
 	}
 	if env.MaxAge > 0 {
 		env.Expires = due + env.MaxAge
 	}
+	payload := j.Body
+	if env.BodyKey {
+		payload, env.Size = nil, len(j.Body)
+	}
 	headers, err := env.Encode()
 	if err != nil {
 		return err
-	}
-	payload := j.Body
-	if env.BodyKey {
-		payload = nil
 	}
 	typename := layout.TaskHTTP
 	if j.Type != "" {

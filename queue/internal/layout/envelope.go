@@ -70,7 +70,7 @@ type Envelope struct {
 	Callback       string // JSON; not used yet
 	Hash           string // content hash
 	BodyKey        bool   // the body is in Keys.Body, the payload is empty
-	Size           int    // bytes of the body
+	Size           int    // bytes of a body with its own key; else the payload says it
 
 	Progress
 }
@@ -88,7 +88,8 @@ type Progress struct {
 }
 
 // Encode returns the headers, never nil (asynq keeps headers through a retry
-// only where there were some). Zero values are left out.
+// only where there were some). What most jobs have in common is left out: each
+// header costs time to put in, and memory while it waits.
 func (e Envelope) Encode() (map[string]string, error) {
 	h := make(map[string]string, 12)
 	h[hVersion] = strconv.Itoa(Version)
@@ -103,7 +104,9 @@ func (e Envelope) Encode() (map[string]string, error) {
 		}
 	}
 	str(hType, e.Type)
-	str(hMethod, e.Method)
+	if e.Method != "POST" || e.Type != "" {
+		str(hMethod, e.Method)
+	}
 	str(hPath, e.Path)
 	str(hKey, e.Key)
 	str(hIdemKey, e.IdempotencyKey)
@@ -124,7 +127,9 @@ func (e Envelope) Encode() (map[string]string, error) {
 		num(hCost, int64(e.Cost))
 	}
 	num(hAccepted, e.Accepted)
-	num(hDue, e.Due)
+	if e.Due != e.Accepted {
+		h[hDue] = strconv.FormatInt(e.Due, 10)
+	}
 	num(hExpires, e.Expires)
 	num(hMaxAge, e.MaxAge)
 	num(hSize, int64(e.Size))
@@ -225,6 +230,12 @@ func Decode(h map[string]string) (Envelope, error) {
 	}
 	if e.Priority == "" {
 		e.Priority = Default
+	}
+	if _, ok := h[hDue]; !ok {
+		e.Due = e.Accepted
+	}
+	if e.Method == "" && e.Type == "" {
+		e.Method = "POST"
 	}
 	if s := h[hHeaders]; s != "" {
 		if err := json.Unmarshal([]byte(s), &e.Headers); err != nil {
