@@ -105,15 +105,20 @@ func Run(ctx context.Context, opt Options) (Results, error) {
 			}
 		}
 	}
-	slices.SortStableFunc(r.results.Results, inOrder)
+	inOrder(r.results.Results)
 	return r.results, errors.Join(err, server.Close())
 }
 
-// inOrder puts the runs of one comparison together, in the order in which
-// their cases were first measured.
-func inOrder(a, b Result) int {
-	order := func(name string) int {
-		return slices.IndexFunc(comparisons(), func(c comparison) bool { return c.name == name })
+// inOrder puts the runs of one case and side together, the cases in the order
+// in which they were first measured.
+func inOrder(results []Result) {
+	type key struct{ bench, name, side string }
+	first := map[key]int{}
+	of := func(r Result) key { return key{r.Bench, r.Case, r.Side} }
+	for i, r := range results {
+		if _, known := first[of(r)]; !known {
+			first[of(r)] = i
+		}
 	}
-	return order(a.Bench) - order(b.Bench)
+	slices.SortStableFunc(results, func(a, b Result) int { return first[of(a)] - first[of(b)] })
 }

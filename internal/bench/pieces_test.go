@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -140,6 +141,24 @@ idle
 	}
 	if (Metric{Value: math.NaN()}).Met() {
 		t.Error("a figure that does not exist is met")
+	}
+}
+
+func TestInOrder(t *testing.T) {
+	var list []Result
+	for run := 1; run <= 2; run++ {
+		for _, name := range []string{"5/s", "100/s"} {
+			list = append(list, Result{Bench: "shape", Case: name, Side: "penstock", Run: run}, Result{Bench: "shape", Case: name, Side: "asynq", Run: run})
+		}
+	}
+	inOrder(list)
+	var got []string
+	for _, r := range list {
+		got = append(got, fmt.Sprint(r.Case, r.Side, r.Run))
+	}
+	want := []string{"5/spenstock1", "5/spenstock2", "5/sasynq1", "5/sasynq2", "100/spenstock1", "100/spenstock2", "100/sasynq1", "100/sasynq2"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -54,13 +54,6 @@ func TestPlainDrain(t *testing.T) {
 	}
 }
 
-func TestPlainNothing(t *testing.T) {
-	rate, err := testRig(t).nothing(sidePlain, 200)
-	if err != nil || rate <= 0 {
-		t.Errorf("%v, %v", rate, err)
-	}
-}
-
 // A killed process is noticed, and nothing hangs.
 func TestKilledProcess(t *testing.T) {
 	r := testRig(t)

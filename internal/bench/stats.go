@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // commandStats are how often each Redis command ran, by its name; commands
@@ -72,4 +73,21 @@ func (c commandStats) most(n float64) string {
 		parts = append(parts, fmt.Sprintf("%s %.2f", name, float64(c[name])/n))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// cpu is the time of a core that the server has used.
+func (s *redisServer) cpu(ctx context.Context) (time.Duration, error) {
+	info, err := s.control.InfoMap(ctx, "cpu").Result()
+	if err != nil {
+		return 0, fmt.Errorf("INFO cpu: %w", err)
+	}
+	var sum time.Duration
+	for _, name := range []string{"used_cpu_sys", "used_cpu_user"} {
+		d, err := time.ParseDuration(info["CPU"][name] + "s")
+		if err != nil {
+			return 0, fmt.Errorf("INFO cpu: %s: %w", name, err)
+		}
+		sum += d
+	}
+	return sum, nil
 }
