@@ -154,7 +154,7 @@ var (
 	cpuOf   = regexp.MustCompile(`used_cpu_(?:sys|user):([0-9.]+)`)
 )
 
-func spentBy(b *testing.B, rdb redis.UniversalClient) spending {
+func spentBy(b testing.TB, rdb redis.UniversalClient) spending {
 	b.Helper()
 	sum := func(section string, re *regexp.Regexp) (total float64) {
 		info, err := rdb.Info(context.Background(), section).Result()
@@ -176,3 +176,5 @@ func spentBy(b *testing.B, rdb redis.UniversalClient) spending {
 		here: float64(ru.Utime.Nano()+ru.Stime.Nano()) / 1e3,
 	}
 }
+
+func commandsOf(t testing.TB, rdb redis.UniversalClient) float64 { return spentBy(t, rdb).commands }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 //     so a slot is never free while its handler still runs;
 //   - the recoverer finds no expired leases: it compares clocks of different
 //     machines and charges a retry. tick.lua does that work;
-//   - the forwarder looks at most every two seconds.
+//   - the forwarder looks seldom.
 //
 // Everything else passes through, scripts on a context that is not cancelled:
 // asynq v0.26.0 repairs a failed "done" with a context cancelled long ago, and
@@ -37,9 +38,15 @@ type client struct {
 	nextMove map[string]time.Time
 }
 
-// forwardEvery is how often asynq's delayed sets are looked at: only jobs that
-// others put in are ever due there.
-const forwardEvery = 2 * time.Second
+// forwardEvery is how often asynq's delayed sets are looked at. Our own jobs
+// are never due there: scheduled has what others put in with asynq, and retry
+// only what another kind of worker left behind.
+func forwardEvery(set string) time.Duration {
+	if strings.HasSuffix(set, ":retry") {
+		return 10 * time.Second
+	}
+	return 2 * time.Second
+}
 
 // EvalSha answers asynq's scripts that are known, and passes on the others.
 func (c *client) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
@@ -89,7 +96,7 @@ func (c *client) forward(ctx context.Context, sha string, keys []string, args []
 	now := time.Now()
 	early := now.Before(c.nextMove[keys[0]])
 	if !early {
-		c.nextMove[keys[0]] = now.Add(forwardEvery)
+		c.nextMove[keys[0]] = now.Add(forwardEvery(keys[0]))
 	}
 	c.mu.Unlock()
 	if early {

@@ -52,7 +52,12 @@ func testLog(t *testing.T) *slog.Logger {
 // worker makes a worker, with changes to its configuration.
 func (r *rig) worker(limits shaper.Limits, h Handler, change ...func(*Config)) *Worker {
 	r.t.Helper()
-	g := guard.New(guard.Config{Redis: r.rdb, Provider: provider1, Limits: limits, Logger: testLog(r.t)})
+	return r.workerFor(provider1, limits, h, change...)
+}
+
+func (r *rig) workerFor(name string, limits shaper.Limits, h Handler, change ...func(*Config)) *Worker {
+	r.t.Helper()
+	g := guard.New(guard.Config{Redis: r.rdb, Provider: name, Limits: limits, Logger: testLog(r.t)})
 	cfg := Config{Redis: r.rdb, Guard: g, Handler: h, Logger: testLog(r.t), Retry: Retry{Base: 10 * time.Millisecond, Max: 20 * time.Millisecond}}
 	for _, f := range change {
 		f(&cfg)

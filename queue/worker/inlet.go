@@ -33,7 +33,7 @@ const (
 	// lease in s that a taken job gets in asynq's set; asynq's heartbeat renews it.
 	lease = 30
 	// beat is how often a process's sign of life is sent along.
-	beat = time.Second
+	beat = 4 * time.Second
 	// wheel of the lanes' turns: high, default, low at 8 : 4 : 1.
 	wheel = "hdhhdhlhdhhdh"
 )

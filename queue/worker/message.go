@@ -18,6 +18,7 @@ const (
 	fieldRetried    protowire.Number = 6
 	fieldError      protowire.Number = 7
 	fieldLastFailed protowire.Number = 11
+	fieldLock       protowire.Number = 10
 	fieldHeaders    protowire.Number = 15
 )
 
@@ -100,4 +101,24 @@ func expiresOf(raw string) (int64, bool) {
 	}
 	ms, err := strconv.ParseInt(rest[1:1+n], 10, 64)
 	return ms, err == nil
+}
+
+// lockOf is the key of asynq's unique lock in a stored message; empty: none.
+func lockOf(raw string) string {
+	for in := []byte(raw); len(in) > 0; {
+		num, typ, n := protowire.ConsumeTag(in)
+		if n < 0 {
+			return ""
+		}
+		m := protowire.ConsumeFieldValue(num, typ, in[n:])
+		if m < 0 {
+			return ""
+		}
+		if num == fieldLock && typ == protowire.BytesType {
+			key, _ := protowire.ConsumeString(in[n:])
+			return key
+		}
+		in = in[n+m:]
+	}
+	return ""
 }

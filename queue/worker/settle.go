@@ -47,7 +47,8 @@ type order struct {
 	lane string        // r: h, d or l
 	in   time.Duration // r
 
-	patient bool // may linger
+	lock    string // d, c: asynq's unique lock
+	patient bool   // may linger
 	answer  chan string
 }
 
@@ -237,13 +238,13 @@ func (o *order) args() []any {
 	head := []any{string(o.kind), o.h.id, flag(o.failed), o.msg}
 	switch o.kind {
 	case 'd':
-		return append(head, flag(o.body), "", "", "", "", "")
+		return append(head, flag(o.body), "", "", "", "", o.lock)
 	case 'c':
 		tomb, index := "", ""
 		if o.tomb != nil {
 			tomb, index = o.tomb.Encode(), layout.DoneName(o.tomb.State)
 		}
-		return append(head, o.until, o.result, tomb, o.keep.Milliseconds(), index, "")
+		return append(head, o.until, o.result, tomb, o.keep.Milliseconds(), index, o.lock)
 	case 'r':
 		ms := int64(math.Ceil(float64(max(0, o.in)) / float64(time.Millisecond)))
 		return append(head, o.lane, ms, layout.Far, "", "", "")

@@ -13,7 +13,8 @@
 --       12 bodies  13 processed:<day>  14 processed  15 failed:<day>  16 failed
 -- ARGV  1 task key prefix  2 penstock prefix  3 statistics' end (Unix s)
 --       4 jobs channel  5 number of jobs, then for each ten:
---       kind  id  counted as failed 0/1  message  a  b  c  d  e  f
+--       kind  id  counted as failed 0/1  message  a  b  c  d  e  and, of a final
+--       one, asynq's unique lock or ''
 --       d  done: the task is gone.            a: has a body of its own 0/1
 --       c  completed, kept for people to see. a: score in completed (Unix s)
 --          b: result  c: tombstone or ''  d: its TTL in ms  e: index or ''
@@ -56,6 +57,7 @@ for i = 0, n - 1 do
   local kind, id, bad, msg = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local a, b, c, d, e = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
   local key = prefix .. id
+  local lock = ARGV[at + 9]
   if not mine[i + 1] then
     out[#out + 1] = 'gone'
   elseif (kind == 'r' or kind == 'b') and cancelled(id) then
@@ -66,6 +68,7 @@ for i = 0, n - 1 do
     unlease[#unlease + 1] = id
     disown[#disown + 1] = id
     if bad == '1' then failed = failed + 1 end
+    if lock ~= '' and call('GET', lock) == id then call('DEL', lock) end
     if kind == 'd' then
       processed = processed + 1
       del[#del + 1] = key

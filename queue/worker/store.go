@@ -39,6 +39,9 @@ func (w *Worker) order(k *task, f fate) *order {
 	default:
 		w.orderKept(o, k, f)
 	}
+	if f.verdict == final && !layout.IsTask(k.typ) {
+		o.lock = lockOf(k.hand.raw) // a stranger's; we set none
+	}
 	return o
 }
 

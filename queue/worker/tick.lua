@@ -15,13 +15,13 @@
 -- allow-oom: recovering is what lets a full Redis be drained.
 --
 -- KEYS  1 active  2 lease  3 pending  4 scheduled  5 retry  6 lane high
---       7 lane default  8 lane low  9 procs  10 ticked (hash: at, by, cursor)
+--       7 lane default  8 lane low  9 procs  10 ticked (hash: at, by, cursor, more)
 -- ARGV  1 process ('' = no heartbeat)  2 task key prefix  3 penstock prefix
 --       4 a process is dead after (ms)  5 an ownerless lease after (s past its
 --       end)  6 batch  7 jobs channel  8 not again within (ms)  9 far (Unix s)
 -- RESULT  {now, jobs owned by this process, more 0/1, jobs given back of dead
 --         processes, of expired leases, without a lease, without a lane,
---         processes forgotten}
+--         processes forgotten, nobody ticked before 0/1: data was lost}
 
 local call = redis.call
 local function int(x) return string.format('%d', x) end
@@ -39,15 +39,16 @@ local ticked = call('HMGET', KEYS[10], 'at', 'by', 'cursor', 'more')
 local at = tonumber(ticked[1])
 local jumped = at and (now < at or now - at > 15000)
 if at and not jumped and now - at < tonumber(ARGV[8]) and not (ticked[4] == '1' and ticked[2] == me) then
-  return {int(now), mine, 0, 0, 0, 0, 0, 0}
+  return {int(now), mine, 0, 0, 0, 0, 0, 0, 0}
 end
 if jumped then
   local all = call('ZRANGE', KEYS[9], 0, 9999)
   for _, p in ipairs(all) do call('ZADD', KEYS[9], int(now), p) end
 end
 
-local live = call('ZRANGEBYSCORE', KEYS[9], int(now - tonumber(ARGV[4])), '+inf')
+local live = nil
 local function ownedAlive(id)
+  live = live or call('ZRANGEBYSCORE', KEYS[9], int(now - tonumber(ARGV[4])), '+inf')
   for _, p in ipairs(live) do
     if call('HEXISTS', own .. 'owner:' .. p, id) == 1 then return true end
   end
@@ -97,7 +98,11 @@ if #dead == batch then more = 1 end
 
 -- 2. Leases long past, of nobody who lives.
 local ofLease = 0
-local old = call('ZRANGEBYSCORE', KEYS[2], '-inf', int(tonumber(t[1]) - tonumber(ARGV[5])), 'LIMIT', 0, batch)
+local active, leases = call('LLEN', KEYS[1]), call('ZCARD', KEYS[2])
+local old = {}
+if leases > 0 then
+  old = call('ZRANGEBYSCORE', KEYS[2], '-inf', int(tonumber(t[1]) - tonumber(ARGV[5])), 'LIMIT', 0, batch)
+end
 for _, id in ipairs(old) do
   if not ownedAlive(id) then ofLease = ofLease + giveBack(id, 'p') end
 end
@@ -105,7 +110,8 @@ if #old == batch and ofLease > 0 then more = 1 end
 
 -- 3. Active without a lease: asynq never looks for them.
 local orphans = 0
-if call('LLEN', KEYS[1]) > call('ZCARD', KEYS[2]) then
+if ofDead > 0 then active, leases = call('LLEN', KEYS[1]), call('ZCARD', KEYS[2]) end
+if active > leases then
   for _, id in ipairs(call('LRANGE', KEYS[1], -10 * batch, -1)) do
     if orphans >= batch then more = 1; break end
     if not call('ZSCORE', KEYS[2], id) then
@@ -118,8 +124,11 @@ end
 -- 4. Parked in asynq's sets, but in no lane: nobody would ever take them.
 local laneless = 0
 local cursor = tonumber(ticked[3] or 0) or 0
-local parked = call('ZCOUNT', KEYS[4], int(far), '+inf') + call('ZCOUNT', KEYS[5], int(far), '+inf')
-if parked > call('ZCARD', KEYS[6]) + call('ZCARD', KEYS[7]) + call('ZCARD', KEYS[8]) then
+local parked = 0
+if call('EXISTS', KEYS[4], KEYS[5]) > 0 then
+  parked = call('ZCOUNT', KEYS[4], int(far), '+inf') + call('ZCOUNT', KEYS[5], int(far), '+inf')
+end
+if parked > 0 and parked > call('ZCARD', KEYS[6]) + call('ZCARD', KEYS[7]) + call('ZCARD', KEYS[8]) then
   local seen = 0
   for _, set in ipairs({KEYS[4], KEYS[5]}) do
     local r = call('ZRANGEBYSCORE', set, int(far), '+inf', 'WITHSCORES', 'LIMIT', cursor, batch)
@@ -140,4 +149,4 @@ end
 
 call('HSET', KEYS[10], 'at', int(now), 'by', me, 'cursor', int(cursor), 'more', more)
 if back + laneless > 0 then call('PUBLISH', ARGV[7], '') end
-return {int(now), mine, more, ofDead, ofLease, orphans, laneless, forgotten}
+return {int(now), mine, more, ofDead, ofLease, orphans, laneless, forgotten, at and 0 or 1}

@@ -3,12 +3,14 @@ package worker
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/penstock-io/penstock/queue"
 	"github.com/penstock-io/penstock/queue/internal/layout"
 )
 
@@ -58,12 +60,15 @@ func (t *ticker) run(stop <-chan struct{}) {
 
 func (t *ticker) tick(ctx context.Context) error {
 	w := t.w
-	if err := w.queue.Publish(ctx, w.cfg.Provider, w.spec()); err != nil {
-		return err
-	}
-	owned, err := t.reclaim(ctx, w.keys, w.cfg.Provider, w.process)
+	owned, lost, err := t.reclaim(ctx, w.keys, w.cfg.Provider, w.process)
 	if err != nil {
 		return err
+	}
+	if lost || t.count%othersEvery == 0 {
+		// A full Redis refuses registrations, which are then there already.
+		if err := w.queue.Publish(ctx, w.cfg.Provider, w.spec()); err != nil && !errors.Is(err, queue.ErrFull) {
+			return err
+		}
 	}
 	if err := t.reconcile(ctx, owned); err != nil {
 		return err
@@ -78,13 +83,14 @@ func (t *ticker) tick(ctx context.Context) error {
 }
 
 // reclaim beats (process "": it does not) and recovers jobs. It returns how
-// many jobs Redis says are the process's own.
-func (t *ticker) reclaim(ctx context.Context, k layout.Keys, provider, process string) (owned int64, err error) {
+// many jobs Redis says are the process's own, and whether Redis has forgotten
+// that anyone ever ticked.
+func (t *ticker) reclaim(ctx context.Context, k layout.Keys, provider, process string) (owned int64, lost bool, err error) {
 	causes := []string{"process_died", "lease_expired", "no_lease", "no_lane"}
 	for range reclaimTurns {
 		res, err := runTick(ctx, t.script, t.w.cfg.Redis, k, process)
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		for i, cause := range causes {
 			if n := int(res[3+i]); n > 0 {
@@ -94,11 +100,12 @@ func (t *ticker) reclaim(ctx context.Context, k layout.Keys, provider, process s
 				}
 			}
 		}
-		if owned = res[1]; res[2] == 0 {
+		owned, lost = res[1], lost || res[8] == 1
+		if res[2] == 0 {
 			break
 		}
 	}
-	return owned, nil
+	return owned, lost, nil
 }
 
 // runTick runs tick.lua once.
@@ -111,7 +118,7 @@ func runTick(ctx context.Context, s *layout.Script, rdb redis.Scripter, k layout
 	if err != nil {
 		return nil, err
 	}
-	if len(raw) != 8 {
+	if len(raw) != 9 {
 		return nil, fmt.Errorf("tick.lua answered %d values", len(raw))
 	}
 	out := make([]int64, len(raw))
@@ -187,7 +194,7 @@ func (t *ticker) another(ctx context.Context) error {
 	if err != nil || name == t.w.cfg.Provider {
 		return err
 	}
-	_, err = t.reclaim(ctx, layout.For(t.w.cfg.Namespace, name), name, "")
+	_, _, err = t.reclaim(ctx, layout.For(t.w.cfg.Namespace, name), name, "")
 	return err
 }
 
