@@ -30,7 +30,13 @@ func NewScript(src string) *Script {
 // Run sends EVALSHA, and the source where the server does not have it.
 func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	if s.usePlain.Load() {
-		return s.plain.Run(ctx, c, keys, args...)
+		cmd := s.plain.Run(ctx, c, keys, args...)
+		if err := cmd.Err(); err == nil || !strings.HasPrefix(err.Error(), "OOM") {
+			return cmd
+		}
+		// Another server than the one that knew no flags, and it needs them:
+		// a script is refused at its first write, so nothing is done yet.
+		s.usePlain.Store(false)
 	}
 	cmd := s.full.Run(ctx, c, keys, args...)
 	if err := cmd.Err(); err != nil && noFlags(err) {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-io/penstock/internal/api"
+	"github.com/penstock-io/penstock/internal/config"
 	"github.com/penstock-io/penstock/internal/metrics"
 	"github.com/penstock-io/penstock/queue"
 	"github.com/penstock-io/penstock/shaper"
@@ -131,10 +132,10 @@ func (f *fleet) Provider(ctx context.Context, name string) (api.ProviderStatus, 
 		Defaults: api.Defaults{MaxBody: spec.MaxBody, MaxCost: spec.MaxCost, Attempts: spec.Attempts},
 	}
 	if spec.MaxAge > 0 {
-		p.Defaults.MaxAge = spec.MaxAge.String()
+		p.Defaults.MaxAge = config.FormatDuration(spec.MaxAge)
 	}
 	if spec.Keep > 0 {
-		p.Defaults.Keep = spec.Keep.String()
+		p.Defaults.Keep = config.FormatDuration(spec.Keep)
 	}
 	return p, nil
 }

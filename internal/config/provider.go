@@ -259,10 +259,10 @@ func (r *reader) retry(o *object, p *Provider) {
 	}
 	if p.Retry.Max < p.Retry.Base {
 		if !t.has("max") {
-			t.fault("base", "is %s, longer than max, which is %s where it is left out; set max", short(p.Retry.Base), short(p.Retry.Max))
+			t.fault("base", "is %s, longer than max, which is %s where it is left out; set max", FormatDuration(p.Retry.Base), FormatDuration(p.Retry.Max))
 			return
 		}
-		t.fault("max", "must be at least base (%s), not %s", short(p.Retry.Base), short(p.Retry.Max))
+		t.fault("max", "must be at least base (%s), not %s", FormatDuration(p.Retry.Base), FormatDuration(p.Retry.Max))
 	}
 }
 

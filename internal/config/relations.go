@@ -29,7 +29,7 @@ func (r *reader) relations(o *object, p *Provider) {
 		case each < 10*time.Millisecond:
 			o.warn("concurrency", "%d in flight reach %s only if a call takes at most %s; more will be needed", l.Concurrency, l.Rate, each.Round(time.Microsecond))
 		case most >= 1 && float64(l.Concurrency) > most+float64(l.Burst):
-			o.warn("concurrency", "%d can never be in flight: %s with a timeout of %s are at most %d", l.Concurrency, l.Rate, short(p.Timeout), int(most)+l.Burst)
+			o.warn("concurrency", "%d can never be in flight: %s with a timeout of %s are at most %d", l.Concurrency, l.Rate, FormatDuration(p.Timeout), int(most)+l.Burst)
 		}
 	}
 	r.retryRelations(o, p)
@@ -37,13 +37,13 @@ func (r *reader) relations(o *object, p *Provider) {
 
 func (r *reader) retryRelations(o *object, p *Provider) {
 	if p.Retry.MaxAge < p.Retry.Base && p.Retry.Attempts > 1 {
-		o.warn("retry", "max_age %s ends a job before its first retry (base %s)", short(p.Retry.MaxAge), short(p.Retry.Base))
+		o.warn("retry", "max_age %s ends a job before its first retry (base %s)", FormatDuration(p.Retry.MaxAge), FormatDuration(p.Retry.Base))
 	}
 	if p.Retry.MaxAge < p.Timeout {
-		o.warn("timeout", "%s is longer than a job lives (max_age %s)", short(p.Timeout), short(p.Retry.MaxAge))
+		o.warn("timeout", "%s is longer than a job lives (max_age %s)", FormatDuration(p.Timeout), FormatDuration(p.Retry.MaxAge))
 	}
 	if p.Keep < p.Retry.MaxAge && o.has("keep") {
-		o.warn("keep", "%s is shorter than max_age %s: a producer that repeats a late job may have it done twice", short(p.Keep), short(p.Retry.MaxAge))
+		o.warn("keep", "%s is shorter than max_age %s: a producer that repeats a late job may have it done twice", FormatDuration(p.Keep), FormatDuration(p.Retry.MaxAge))
 	}
 }
 

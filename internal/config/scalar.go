@@ -144,7 +144,7 @@ func (o *object) duration(name string, into *time.Duration, lo, hi time.Duration
 	case err != nil:
 		o.fault(name, "must be a time like 500ms, 10s, 5m or 24h, not %s%s", s.shown, days(s.text))
 	case d < lo || d > hi:
-		o.fault(name, "must be from %s to %s, not %s", short(lo), short(hi), s.shown)
+		o.fault(name, "must be from %s to %s, not %s", FormatDuration(lo), FormatDuration(hi), s.shown)
 	default:
 		*into = d
 	}
@@ -159,8 +159,8 @@ func days(s string) string {
 	return ""
 }
 
-// short writes a duration as people do: 24h, not 24h0m0s.
-func short(d time.Duration) string {
+// FormatDuration writes a duration as people do: 24h, not 24h0m0s.
+func FormatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
