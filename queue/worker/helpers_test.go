@@ -177,3 +177,5 @@ func (c *calls) all() []string {
 	defer c.mu.Unlock()
 	return slices.Clone(c.ids)
 }
+
+func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

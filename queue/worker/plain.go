@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -109,11 +110,10 @@ func (w *Worker) handlePlain(ctx context.Context, t *asynq.Task) error {
 			f = fate{verdict: again, delay: time.Second, reason: "redis did not answer"}
 		}
 	}
-	if h := t.Headers(); h != nil {
-		clear(h)
-		for name, v := range k.after(f) {
-			h[name] = v
-		}
+	if live := t.Headers(); live != nil { // asynq stores them at a retry
+		counted := k.after(f)
+		clear(live)
+		maps.Copy(live, counted)
 	}
 	switch {
 	case f.verdict == back:
