@@ -21,8 +21,14 @@ algo.concurrency = function(key, now, p)
     return math.max(0, math.min(lease, 1000000)) -- nobody knows when a request ends
   end
   s.take = function(c)
-    for i = 1, c do call('ZADD', key, int(now + p.lease), p.place .. ':' .. int(i)) end
-    if c > 0 then call('PEXPIRE', key, int(math.ceil(p.lease / 1000) + 1)) end
+    local i = 1
+    while c > 0 and (i <= c or mine) do
+      local name = p.place .. ':' .. int(i)
+      if mine and not call('ZSCORE', key, name) then break end -- as many as it has
+      call('ZADD', key, int(now + p.lease), name)
+      i = i + 1
+    end
+    if c > 0 then call('PEXPIRE', key, int(math.ceil(p.lease / 1000) + 2000)) end
     if not mine then count = count + c end
   end
   s.left = function() return p.n - count end

@@ -10,10 +10,11 @@ algo.gcra = function(key, now, p)
     if last > now then tat, s.dirty = tat - (last - now), true end
     if tat >= now then
       if st[4] == p.n and st[5] == p.per then
-        ahead = math.min(full, math.min(tat - now, ceil(full, p.n)) * p.n + frac)
+        ahead = math.min(tat - now, ceil(full, p.n)) * p.n + frac
       else -- the rate was changed: the units stay owed
-        ahead = math.min(full, math.ceil(((tat - now) * st[4] + frac) / st[5] * p.per))
+        ahead, s.dirty = math.ceil(((tat - now) * st[4] + frac) / st[5] * p.per), true
       end
+      if ahead > full then ahead, s.dirty = full, true end -- the burst was lowered
     end
   end
   if p.back > 0 then ahead, s.dirty = math.max(0, ahead - p.back * p.per), true end

@@ -46,11 +46,12 @@ local function read(key)
   return t
 end
 
--- write stores a state for as long as it says anything: us microseconds.
+-- write stores a state for as long as it says anything, us microseconds, and
+-- two seconds more, so that a small step back of the clock finds it.
 local function write(key, us, ...)
   local t = {...}
   for i, v in ipairs(t) do t[i] = int(v) end
-  call('SET', key, table.concat(t, ':'), 'PX', int(math.ceil(us / 1000) + 1))
+  call('SET', key, table.concat(t, ':'), 'PX', int(math.ceil(us / 1000) + 2000))
 end
 
 -- drained is level after dt at n a microsecond, without multiplying beyond it.

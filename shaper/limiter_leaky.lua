@@ -8,8 +8,9 @@ algo.leaky_bucket = function(key, now, p)
   if st then
     local last = st[1]
     level = st[2]
-    if st[3] ~= p.per then level = math.ceil(level / st[3] * p.per) end
+    if st[3] ~= p.per then level, s.dirty = math.ceil(level / st[3] * p.per), true end
     if last > now then last, s.dirty = now, true end
+    if level > full then s.dirty = true end -- the burst was lowered
     level = drained(math.min(level, full), now - last, p.n)
   end
   if p.back > 0 then level, s.dirty = math.max(0, level - p.back * p.per), true end

@@ -34,7 +34,7 @@ algo.sliding_log = function(key, now, p)
     for i = 1, c do times[i] = int(now) end
     push(times)
     count = count + c
-    if count > 0 then call('PEXPIRE', key, int(math.ceil(p.per / 1000) + 1)) end
+    if count > 0 then call('PEXPIRE', key, int(math.ceil(p.per / 1000) + 2000)) end
   end
   s.left = function() return p.n - count end
   s.reset = function()

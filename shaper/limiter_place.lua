@@ -14,5 +14,5 @@ local lease = tonumber(ARGV[2])
 for i = 1, tonumber(ARGV[4]) do
   redis.call('ZADD', KEYS[1], string.format('%d', now + lease), ARGV[3] .. ':' .. string.format('%d', i))
 end
-redis.call('PEXPIRE', KEYS[1], string.format('%d', math.ceil(lease / 1000) + 1))
+redis.call('PEXPIRE', KEYS[1], string.format('%d', math.ceil(lease / 1000) + 2000))
 return 1

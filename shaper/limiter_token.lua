@@ -6,8 +6,9 @@ algo.token_bucket = function(key, now, p)
   local st = read(key)
   if st then
     local tokens, last = st[2], st[1]
-    if st[3] ~= p.per then tokens = math.floor(tokens / st[3] * p.per) end
+    if st[3] ~= p.per then tokens, s.dirty = math.floor(tokens / st[3] * p.per), true end
     if last > now then last, s.dirty = now, true end
+    if tokens > full then s.dirty = true end -- the burst was lowered
     missing = drained(math.max(0, full - tokens), now - last, p.n)
   end
   if p.back > 0 then missing, s.dirty = math.max(0, missing - p.back * p.per), true end
