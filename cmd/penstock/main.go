@@ -129,6 +129,7 @@ func needsCommand(cmd *cobra.Command, _ []string) error {
 
 // wrapArgs makes wrong arguments wrong use, for the whole tree.
 func wrapArgs(cmd *cobra.Command) {
+	cmd.SuggestionsMinimumDistance = 2
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if cmd.HasSubCommands() && len(args) > 0 {
