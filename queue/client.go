@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-io/penstock/queue/internal/layout"
@@ -32,7 +31,6 @@ type Client struct {
 	rdb       redis.UniversalClient
 	namespace string
 	log       *slog.Logger
-	asynq     *asynq.Client
 	scripts   scripts
 	specs     specCache
 
@@ -58,7 +56,6 @@ func NewClient(cfg Config) (*Client, error) {
 		rdb:       cfg.Redis,
 		namespace: cfg.Namespace,
 		log:       cfg.Logger,
-		asynq:     asynq.NewClientFromRedisClient(&seam{cfg.Redis}),
 		scripts:   newScripts(),
 		samplers:  make(map[string]*sampler),
 	}, nil
@@ -68,12 +65,14 @@ func (c *Client) keys(provider string) layout.Keys { return layout.For(c.namespa
 
 // scripts of one client: whether its server knows script flags is found out once.
 type scripts struct {
-	enqueue, schedule, inspect, list, counts, cancel, replay, sweep, adopt, trim, strays, bodies *layout.Script
+	enqueue, many, schedule, inspect, list, counts, cancel, replay, sweep, adopt, trim, strays, bodies *layout.Script
 }
 
 var (
 	//go:embed enqueue.lua
 	enqueueLua string
+	//go:embed many.lua
+	manyLua string
 	//go:embed schedule.lua
 	scheduleLua string
 	//go:embed inspect.lua
@@ -101,6 +100,7 @@ var (
 func newScripts() scripts {
 	return scripts{
 		enqueue:  layout.NewScript(enqueueLua),
+		many:     layout.NewScript(manyLua),
 		schedule: layout.NewScript(scheduleLua),
 		inspect:  layout.NewScript(inspectLua),
 		list:     layout.NewScript(listLua),

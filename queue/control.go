@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -51,10 +50,7 @@ func (c *Client) cancel(ctx context.Context, info Info, r record) (done Cancelli
 		return Cancelling{}, false, err
 	}
 	keep := spec.normal().Keep
-	reason, err := json.Marshal(CancelReason)
-	if err != nil {
-		return Cancelling{}, false, err
-	}
+	stone := layout.Tombstone{State: Cancelled, Hash: info.hash, Attempts: info.Attempts, Reason: CancelReason, Status: info.Status}
 	now, err := c.room(ctx, info.Provider, 0)
 	if err != nil && !errors.Is(err, ErrFull) {
 		return Cancelling{}, false, err
@@ -63,7 +59,7 @@ func (c *Client) cancel(ctx context.Context, info Info, r record) (done Cancelli
 	keys := []string{k.Task(info.ID), k.Tombstone(info.ID), k.Asynq("pending"), k.Asynq("scheduled"), k.Asynq("retry"), k.Asynq("completed")}
 	keys = append(append(keys, k.Lanes()...), k.Own(layout.Cancel), k.Done(Cancelled))
 	v, err := c.scripts.cancel.Run(ctx, c.rdb, keys,
-		info.ID, k.Own(layout.Cancelled), string(reason), keep.Milliseconds(), info.Attempts, r.msg,
+		info.ID, k.Own(layout.Cancelled), stone.Encode(), keep.Milliseconds(), r.msg,
 		layout.CompletedSuffix(now.Unix(), int64(keep.Seconds()), "")).StringSlice()
 	if err != nil {
 		return Cancelling{}, false, mapError(err)

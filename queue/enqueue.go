@@ -55,6 +55,8 @@ func (c *Client) settle(ctx context.Context, p *prepared, reply any) (Receipt, e
 	case kind == "final" && len(parts) == 3:
 		ttl, _ := parts[2].(int64)
 		return p.settleFinal(text, time.Duration(ttl)*time.Millisecond)
+	case kind == "error":
+		return p.receipt(false), mapError(errors.New(text))
 	case kind == "task":
 		return c.settleTask(ctx, p, text)
 	}
@@ -79,7 +81,13 @@ func (p *prepared) settleFinal(raw string, left time.Duration) (Receipt, error) 
 
 // settleTask: the id's job is there. For an id that this very call made, that
 // is the call's own first try, whose answer was lost: a success.
-func (c *Client) settleTask(ctx context.Context, p *prepared, hash string) (Receipt, error) {
+func (c *Client) settleTask(ctx context.Context, p *prepared, raw string) (Receipt, error) {
+	hash := "" // a stranger's
+	if msg, err := layout.ParseMessage([]byte(raw)); err == nil {
+		if env, err := layout.Decode(msg.Headers); err == nil {
+			hash = env.Hash
+		}
+	}
 	if p.ownID && hash == p.hash {
 		return p.receipt(true), nil
 	}

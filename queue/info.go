@@ -52,6 +52,8 @@ type Info struct {
 	Reason string
 	// CancelAsked says that a running job is to be stopped.
 	CancelAsked bool
+
+	hash string // of the content
 }
 
 // Redacted stands in Info where a secret may have been.
@@ -146,7 +148,7 @@ func (i *Info) fill(m layout.Message) {
 	}
 	i.Attempts, i.Allowed = env.Attempts, env.Allowed
 	i.Deferrals, i.Throttles, i.Crashes = env.Deferrals, env.Throttles, env.Crashes
-	i.Status = env.Status
+	i.Status, i.hash = env.Status, env.Hash
 	if env.LastError != "" {
 		i.LastError = env.LastError
 	}

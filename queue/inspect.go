@@ -33,12 +33,12 @@ func (c *Client) get(ctx context.Context, provider, id string) (Info, record, er
 	if err != nil {
 		return Info{}, record{}, mapError(err)
 	}
-	if len(v) != 9 {
+	if len(v) != 8 {
 		return Info{}, record{}, fmt.Errorf("the inspect script answered %d values", len(v))
 	}
 	a := answer(v)
-	r := record{id: id, msg: a.text(1), state: a.text(2), result: a.text(3), stone: a.text(5),
-		stoneMS: a.int(6), dueMS: a.text(7), cancelMS: a.text(8)}
+	r := record{id: id, msg: a.text(1), state: a.text(2), result: a.text(3), stone: a.text(4),
+		stoneMS: a.int(5), dueMS: a.text(6), cancelMS: a.text(7)}
 	if r.state == "" && r.stone == "" {
 		return Info{}, r, notFound(provider, id)
 	}

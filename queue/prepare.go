@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-io/penstock/queue/internal/layout"
@@ -56,7 +55,7 @@ func (c *Client) prepare(ctx context.Context, j Job) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, c.pack(ctx, p, now)
+	return p, c.pack(p, now)
 }
 
 // room asks whether the provider's server takes size more bytes, and what
@@ -86,8 +85,9 @@ func (c *Client) room(ctx context.Context, provider string, size int64) (time.Ti
 	return s.now(), nil
 }
 
-// pack makes the task, its keys and arguments.
-func (c *Client) pack(ctx context.Context, p *prepared, now time.Time) error {
+// pack makes the task's message, and the script's keys and arguments, the
+// first of which are those that asynq's own script would be given.
+func (c *Client) pack(p *prepared, now time.Time) error {
 	j, k := &p.job, c.keys(p.job.Provider)
 	nowMS := now.UnixMilli()
 	due := nowMS + ceilMS(j.Delay)
@@ -108,36 +108,22 @@ func (c *Client) pack(ctx context.Context, p *prepared, now time.Time) error {
 	if env.BodyKey {
 		payload, env.Size = nil, len(j.Body)
 	}
-	headers, err := env.Encode()
+	msg, err := layout.NewMessage(j.ID, k.Queue, payload, int64(taskTimeout.Seconds()), env)
 	if err != nil {
 		return err
 	}
-	typename := layout.TaskHTTP
-	if j.Type != "" {
-		typename = layout.TaskJob
-	}
-	opts := []asynq.Option{
-		asynq.Queue(k.Queue), asynq.TaskID(j.ID), asynq.MaxRetry(layout.AsynqMaxRetry), asynq.Timeout(taskTimeout),
-	}
-	p.state = Waiting
+	p.state, p.script = Waiting, c.scripts.enqueue
 	if due > nowMS {
 		p.state = Delayed
 	}
-	lane := p.state == Delayed || j.Priority != PriorityDefault
-	if lane {
-		opts = append(opts, asynq.ProcessAt(time.Unix(layout.ParkScore(due, nowMS), 0)))
-	}
-	h, err := c.taskArgs(ctx, asynq.NewTaskWithHeaders(typename, payload, headers), k, j.ID, lane, opts...)
-	if err != nil {
-		return mapError(err)
-	}
-	p.keys = append(h.keys, k.Tombstone(j.ID))
-	p.args = append(h.args, p.hash, k.Own(layout.Jobs))
-	p.script = c.scripts.enqueue
-	if lane {
+	if p.state == Delayed || j.Priority != PriorityDefault {
 		p.script = c.scripts.schedule
+		p.keys = append(make([]string, 0, 8), k.Task(j.ID), k.Asynq("scheduled"), k.Tombstone(j.ID))
 		p.keys = append(p.keys, lanesFirst(k, j.Priority)...)
-		p.args = append(p.args, due)
+		p.args = append(make([]any, 0, 5), msg, layout.ParkScore(due, nowMS), j.ID, due)
+	} else {
+		p.keys = append(make([]string, 0, 5), k.Task(j.ID), k.Asynq("pending"), k.Tombstone(j.ID))
+		p.args = append(make([]any, 0, 4), msg, j.ID, now.UnixNano())
 	}
 	if env.BodyKey {
 		p.keys = append(p.keys, k.Body(j.ID), k.Own(layout.Bodies))

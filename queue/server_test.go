@@ -59,7 +59,7 @@ func TestFull(t *testing.T) {
 			t.Errorf("QUE-23: enqueue: %v", err)
 		}
 		for _, p := range []Priority{PriorityDefault, PriorityHigh} {
-			p, err := f.prepareUnchecked(ctx, Job{Provider: "sms", Priority: p})
+			p, err := f.prepareUnchecked(Job{Provider: "sms", Priority: p})
 			f.must(err)
 			err = p.script.Run(ctx, rdb, p.keys, p.args...).Err()
 			if !errors.Is(mapError(err), ErrFull) {
@@ -79,14 +79,14 @@ func TestFull(t *testing.T) {
 }
 
 // prepareUnchecked is prepare without asking for room.
-func (f *fixture) prepareUnchecked(ctx context.Context, j Job) (*prepared, error) {
+func (f *fixture) prepareUnchecked(j Job) (*prepared, error) {
 	j, err := j.normal()
 	if err != nil {
 		return nil, err
 	}
 	p := &prepared{job: j, hash: contentHash(j)}
 	p.job.ID = "unchecked " + string(j.Priority)
-	return p, f.pack(ctx, p, time.Now())
+	return p, f.pack(p, time.Now())
 }
 
 // TestReadOnly is case QUE-22: a primary that became a replica, and came back.

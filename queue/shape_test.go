@@ -1,16 +1,21 @@
 package queue
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/penstock-io/penstock/internal/redistest"
 	"github.com/penstock-io/penstock/queue/internal/layout"
@@ -51,17 +56,81 @@ func TestAsynqShape(t *testing.T) {
 	}
 }
 
-// TestChangedAsynqIsRefused: a script of another shape is never run in ours' place.
-func TestChangedAsynqIsRefused(t *testing.T) {
+// catcher is a client that keeps what asynq's scripts would have been given.
+type catcher struct {
+	redis.UniversalClient
+	keys []string
+	args []any
+}
+
+func (c *catcher) EvalSha(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
+	c.keys, c.args = keys, args
+	cmd := redis.NewCmd(ctx)
+	cmd.SetVal(int64(1))
+	return cmd
+}
+
+// wireFields are the fields of a protobuf message, those of the headers sorted.
+func wireFields(t *testing.T, b []byte) []string {
+	t.Helper()
+	var out []string
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			t.Fatal(protowire.ParseError(n))
+		}
+		m := protowire.ConsumeFieldValue(num, typ, b[n:])
+		if m < 0 {
+			t.Fatal(protowire.ParseError(m))
+		}
+		out = append(out, fmt.Sprintf("%d/%d %q", num, typ, b[n:n+m]))
+		b = b[n+m:]
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestTaskIsAsynqs: for a job, asynq's own client would give its scripts the
+// same keys, and the same message field by field, as we give to ours. It fails
+// when an upgrade of asynq writes anything else.
+func TestTaskIsAsynqs(t *testing.T) {
 	redistest.Virtual(t, func(t *testing.T, rdb redis.UniversalClient, env *redistest.Env) {
 		f := newFixture(t, rdb, env)
-		task := asynq.NewTask("t", nil)
-		opts := []asynq.Option{asynq.Queue("sms"), asynq.TaskID("a"), asynq.Unique(taskTimeout)} // three keys
-		if _, err := f.taskArgs(t.Context(), task, f.k, "a", false, opts...); err == nil || !strings.Contains(err.Error(), "v0.26.0") {
-			t.Errorf("got %v", err)
-		}
-		if n := rdb.Exists(t.Context(), f.k.Task("a")).Val(); n != 0 {
-			t.Error("something was stored")
+		for name, job := range map[string]Job{
+			"plain":    {Body: []byte(`{"a":1}`), Path: "/m"},
+			"nothing":  {},
+			"binary":   {Body: []byte("\xff\x00"), Method: "PUT", Headers: map[string]string{"A": "ü"}},
+			"large":    {Body: make([]byte, InlineBody+1)},
+			"delayed":  {Delay: time.Hour, MaxAge: time.Hour, Attempts: 3, Cost: 2},
+			"high":     {Priority: PriorityHigh, IdempotencyKey: "k"},
+			"handler":  {Type: "mail", Body: []byte("x")},
+			"long key": {ID: strings.Repeat("é", 128)},
+		} {
+			job.Provider = "sms"
+			p, err := f.prepare(t.Context(), job)
+			f.must(err)
+			ours := p.args[0].([]byte)
+			msg, err := layout.ParseMessage(ours)
+			f.must(err)
+
+			c := &catcher{UniversalClient: rdb}
+			opts := []asynq.Option{asynq.Queue("sms"), asynq.TaskID(p.job.ID), asynq.MaxRetry(layout.AsynqMaxRetry), asynq.Timeout(taskTimeout)}
+			idAt := 1
+			if p.script == f.scripts.schedule {
+				opts = append(opts, asynq.ProcessAt(time.Unix(p.args[1].(int64), 0)))
+				idAt = 2
+			}
+			_, err = asynq.NewClientFromRedisClient(c).Enqueue(asynq.NewTaskWithHeaders(msg.Type, msg.Payload, msg.Headers), opts...)
+			f.must(err)
+			if diff := cmp.Diff(c.keys, p.keys[:2]); diff != "" {
+				t.Errorf("%s: keys: %s", name, diff)
+			}
+			if c.args[idAt] != p.args[idAt] || idAt == 2 && c.args[1] != p.args[1] {
+				t.Errorf("%s: args %v, ours %v", name, c.args[1:], p.args[1:3])
+			}
+			if diff := cmp.Diff(wireFields(t, c.args[0].([]byte)), wireFields(t, ours)); diff != "" {
+				t.Errorf("%s: message: %s", name, diff)
+			}
 		}
 	})
 }

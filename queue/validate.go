@@ -163,7 +163,7 @@ func checkPath(p string) error {
 	if err != nil || u.Host != "" || u.Scheme != "" || u.User != nil {
 		return bad("not a path")
 	}
-	if _, err := url.ParseQuery(u.RawQuery); err != nil && !strings.Contains(err.Error(), "semicolon") {
+	if _, err := url.QueryUnescape(u.RawQuery); err != nil {
 		return bad("the query is not percent-encoded")
 	}
 	for seg := range strings.FieldsFuncSeq(u.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
@@ -232,21 +232,23 @@ func checkIdempotency(j *Job) error {
 	return nil
 }
 
+// atMostMaxDelay is MaxDelay in words.
+const atMostMaxDelay = "at most 366 days"
+
 func checkTimes(j *Job) error {
-	day := fmt.Sprintf("at most %d days", int(MaxDelay.Hours()/24))
 	switch {
 	case j.Delay < 0:
 		return invalid("delay", "leave it out for at once", "%s is negative", j.Delay)
 	case j.Delay > MaxDelay:
-		return invalid("delay", day, "%s is too long", j.Delay)
+		return invalid("delay", atMostMaxDelay, "%s is too long", j.Delay)
 	case j.Delay > 0 && !j.Due.IsZero():
 		return invalid("delay", "give one of them", "given together with due")
 	case !j.Due.IsZero() && (j.Due.Year() < 1970 || time.Until(j.Due) > MaxDelay):
-		return invalid("due", day+" from now", "out of range")
+		return invalid("due", atMostMaxDelay+" from now", "out of range")
 	case j.MaxAge < 0:
 		return invalid("max_age", "leave it out for the provider's default", "%s is negative", j.MaxAge)
 	case j.MaxAge > MaxDelay:
-		return invalid("max_age", day, "%s is too long", j.MaxAge)
+		return invalid("max_age", atMostMaxDelay, "%s is too long", j.MaxAge)
 	}
 	return nil
 }

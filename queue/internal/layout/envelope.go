@@ -92,15 +92,29 @@ type Progress struct {
 // header costs time to put in, and memory while it waits.
 func (e Envelope) Encode() (map[string]string, error) {
 	h := make(map[string]string, 12)
-	h[hVersion] = strconv.Itoa(Version)
+	err := e.each(func(k, v string) { h[k] = v })
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range h {
+		if !utf8.ValidString(v) {
+			return nil, fmt.Errorf("%s: not valid UTF-8", k)
+		}
+	}
+	return h, nil
+}
+
+// each calls set for every header of the envelope, in a fixed order.
+func (e Envelope) each(set func(k, v string)) error {
+	set(hVersion, strconv.Itoa(Version))
 	str := func(k, v string) {
 		if v != "" {
-			h[k] = v
+			set(k, v)
 		}
 	}
 	num := func(k string, v int64) {
 		if v != 0 {
-			h[k] = strconv.FormatInt(v, 10)
+			set(k, strconv.FormatInt(v, 10))
 		}
 	}
 	str(hType, e.Type)
@@ -115,9 +129,9 @@ func (e Envelope) Encode() (map[string]string, error) {
 	if len(e.Headers) > 0 {
 		b, err := json.Marshal(e.Headers)
 		if err != nil {
-			return nil, fmt.Errorf("headers: %w", err)
+			return fmt.Errorf("headers: %w", err)
 		}
-		h[hHeaders] = string(b)
+		set(hHeaders, string(b))
 	}
 	if e.Priority != Default {
 		str(hPriority, string(e.Priority))
@@ -128,21 +142,16 @@ func (e Envelope) Encode() (map[string]string, error) {
 	}
 	num(hAccepted, e.Accepted)
 	if e.Due != e.Accepted {
-		h[hDue] = strconv.FormatInt(e.Due, 10)
+		set(hDue, strconv.FormatInt(e.Due, 10))
 	}
 	num(hExpires, e.Expires)
 	num(hMaxAge, e.MaxAge)
 	num(hSize, int64(e.Size))
 	if e.BodyKey {
-		h[hBody] = "1"
+		set(hBody, "1")
 	}
 	e.Progress.put(str, num)
-	for k, v := range h {
-		if !utf8.ValidString(v) {
-			return nil, fmt.Errorf("%s: not valid UTF-8", k)
-		}
-	}
-	return h, nil
+	return nil
 }
 
 func (p Progress) put(str func(k, v string), num func(k string, v int64)) {

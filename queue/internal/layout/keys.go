@@ -56,8 +56,7 @@ func (k Keys) Own(name string) string { return k.Prefix + name }
 // scheduled, retry, archived, completed, paused).
 func (k Keys) Asynq(name string) string { return k.AsynqPrefix + name }
 
-// Task is asynq's hash of a job: msg, state, pending_since, result, and our
-// field HashField.
+// Task is asynq's hash of a job: msg, state, pending_since, result.
 func (k Keys) Task(id string) string { return k.AsynqPrefix + "t:" + id }
 
 // Tombstone is the STRING that remembers a final job for as long as its
@@ -89,9 +88,6 @@ func (k Keys) Done(s State) string { return k.Prefix + DoneName(s) }
 
 // DoneName is Done below the prefix (shaper.Record.Index; its Member is the id).
 func DoneName(s State) string { return "done:" + string(s) }
-
-// HashField is the field of asynq's task hash that holds the content hash.
-const HashField = "penstock_hash"
 
 // Types of asynq tasks.
 const (

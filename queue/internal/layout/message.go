@@ -9,14 +9,17 @@ import (
 )
 
 // Field numbers of asynq's TaskMessage (internal/proto/asynq.proto, v0.26.0),
-// which asynq exports no decoder for. A test compares them with what asynq writes.
+// which asynq exports neither encoder nor decoder for. Tests of package queue
+// compare both with asynq's own.
 const (
 	fType        = 1
 	fPayload     = 2
 	fID          = 3
 	fQueue       = 4
+	fRetry       = 5
 	fRetried     = 6
 	fErrorMsg    = 7
+	fTimeout     = 8
 	fLastFailed  = 11
 	fRetention   = 12
 	fCompletedAt = 13
@@ -34,6 +37,27 @@ type Message struct {
 	Headers   map[string]string
 	Retention int64 // s
 	Completed int64 // Unix s
+}
+
+// NewMessage writes the task message that asynq's client would write for a new
+// task with the envelope as its headers. Strings must be valid UTF-8.
+func NewMessage(id, queue string, payload []byte, timeoutS int64, e Envelope) ([]byte, error) {
+	b := make([]byte, 0, 256+len(id)+len(e.Path)+len(payload))
+	typename := TaskHTTP
+	if e.Type != "" {
+		typename = TaskJob
+	}
+	b = appendString(b, fType, typename)
+	if len(payload) > 0 {
+		b = protowire.AppendTag(b, fPayload, protowire.BytesType)
+		b = protowire.AppendBytes(b, payload)
+	}
+	b = appendString(b, fID, id)
+	b = appendString(b, fQueue, queue)
+	b = appendVarint(b, fRetry, AsynqMaxRetry)
+	b = appendVarint(b, fTimeout, timeoutS)
+	err := e.each(func(k, v string) { b = appendHeader(b, k, v) })
+	return b, err
 }
 
 // ParseMessage reads asynq's protobuf. Unknown fields are skipped.
@@ -139,8 +163,7 @@ func CompletedSuffix(atS, retentionS int64, errMsg string) []byte {
 	b = appendVarint(b, fRetention, retentionS)
 	b = appendVarint(b, fCompletedAt, atS)
 	if errMsg != "" {
-		b = protowire.AppendTag(b, fErrorMsg, protowire.BytesType)
-		b = protowire.AppendString(b, Short(errMsg))
+		b = appendString(b, fErrorMsg, Short(errMsg))
 		b = appendVarint(b, fLastFailed, atS)
 	}
 	return b
@@ -153,18 +176,23 @@ func ReplaySuffix(headers map[string]string) []byte {
 	for _, f := range []protowire.Number{fRetried, fLastFailed, fRetention, fCompletedAt} {
 		b = appendVarint(b, f, 0)
 	}
-	b = protowire.AppendTag(b, fErrorMsg, protowire.BytesType)
-	b = protowire.AppendString(b, "")
+	b = appendString(b, fErrorMsg, "")
 	for _, k := range slices.Sorted(maps.Keys(headers)) {
-		var e []byte
-		e = protowire.AppendTag(e, 1, protowire.BytesType)
-		e = protowire.AppendString(e, k)
-		e = protowire.AppendTag(e, 2, protowire.BytesType)
-		e = protowire.AppendString(e, headers[k])
-		b = protowire.AppendTag(b, fHeaders, protowire.BytesType)
-		b = protowire.AppendBytes(b, e)
+		b = appendHeader(b, k, headers[k])
 	}
 	return b
+}
+
+// appendHeader appends one entry of the map of headers.
+func appendHeader(b []byte, k, v string) []byte {
+	n := protowire.SizeTag(1) + protowire.SizeBytes(len(k)) + protowire.SizeTag(2) + protowire.SizeBytes(len(v))
+	b = protowire.AppendTag(b, fHeaders, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(n))
+	return appendString(appendString(b, 1, k), 2, v)
+}
+
+func appendString(b []byte, f protowire.Number, v string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, f, protowire.BytesType), v)
 }
 
 func appendVarint(b []byte, f protowire.Number, v int64) []byte {
