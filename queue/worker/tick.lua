@@ -81,15 +81,19 @@ local dead = call('ZRANGEBYSCORE', KEYS[9], '-inf', '(' .. int(now - tonumber(AR
 for _, p in ipairs(dead) do
   if ofDead >= batch then more = 1; break end
   local key = own .. 'owner:' .. p
-  local had = call('HGETALL', key)
   local stopped = false
-  for i = 1, #had, 2 do
-    if ofDead >= batch then more = 1; stopped = true; break end
-    call('HDEL', key, had[i])
-    if not ownedAlive(had[i]) then ofDead = ofDead + giveBack(had[i], had[i + 1]) end
-  end
+  repeat -- a scan from the start: what was looked at is gone
+    local cursor, had = '0', {}
+    repeat
+      cursor, had = unpack(call('HSCAN', key, cursor, 'COUNT', batch))
+    until #had > 0 or cursor == '0'
+    for i = 1, #had, 2 do
+      call('HDEL', key, had[i])
+      if not ownedAlive(had[i]) then ofDead = ofDead + giveBack(had[i], had[i + 1]) end
+    end
+    if ofDead >= batch then more = 1; stopped = true end
+  until #had == 0 or stopped
   if not stopped then
-    call('DEL', key)
     call('ZREM', KEYS[9], p)
     forgotten = forgotten + 1
   end
