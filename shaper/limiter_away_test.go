@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +15,11 @@ import (
 type silentStore struct {
 	LimitStore
 	silent chan struct{} // open: silent
-	asked  int
+	asked  atomic.Int64
 }
 
 func (s *silentStore) Decide(ctx context.Context, asks []Ask) ([]Decision, error) {
-	s.asked++
+	s.asked.Add(1)
 	<-s.silent
 	return s.LimitStore.Decide(ctx, asks)
 }
@@ -70,8 +71,8 @@ func TestStoreAway(t *testing.T) {
 		if ds := decide(shadow, open); ds[0].Allowed || !ds[1].Allowed {
 			t.Fatalf("%+v", ds)
 		}
-		if time.Since(start) != 0 || store.asked != 1 {
-			t.Errorf("it took %s and %d questions more", time.Since(start), store.asked-1)
+		if time.Since(start) != 0 || store.asked.Load() != 1 {
+			t.Errorf("it took %s and %d questions more", time.Since(start), store.asked.Load()-1)
 		}
 		if told["open open"] != 8 || told["closed closed"] != 2 || told["local local"] != 4 {
 			t.Errorf("told %v", told)

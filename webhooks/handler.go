@@ -46,7 +46,7 @@ func New(cfg Config) (*Handler, error) {
 	}
 	h := &Handler{
 		cfg: cfg, verify: v,
-		store:  &store{queue: cfg.Queue, timeout: cfg.StoreTimeout},
+		store:  newStore(cfg.Queue, cfg.StoreTimeout),
 		places: make(chan struct{}, cfg.MaxInFlight),
 		log:    newSparse(cfg.Logger.With("webhook", cfg.Name)),
 	}

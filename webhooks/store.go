@@ -4,52 +4,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
+
+	"github.com/sony/gobreaker/v2"
 
 	"github.com/penstock-io/penstock/queue"
 )
 
 // askAgain is how long after a failed try Redis is left alone: meanwhile
 // deliveries are answered, or spooled, at once instead of each waiting for its
-// own timeout.
+// own timeout. Then one of them tries.
 const askAgain = 500 * time.Millisecond
 
-// store puts jobs into the queue, bounded in time, and remembers that the
-// store is away. Safe for several goroutines.
+// store puts jobs into the queue, bounded in time. Safe for several goroutines.
 type store struct {
 	queue   Enqueuer
 	timeout time.Duration
-	// away is the time (unix nanoseconds) until which nobody asks; 0: well.
-	away atomic.Int64
+	fuse    *gobreaker.CircuitBreaker[Result]
 }
 
-// errAway: the store was found away a moment ago.
-var errAway = errors.New("redis did not answer a moment ago")
+func newStore(q Enqueuer, timeout time.Duration) *store {
+	return &store{queue: q, timeout: timeout, fuse: gobreaker.NewCircuitBreaker[Result](gobreaker.Settings{
+		Name: "webhooks", MaxRequests: 1, Timeout: askAgain,
+		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures > 0 },
+		IsSuccessful: func(err error) bool { return !isAway(err) },
+	})}
+}
 
 // put stores a job. Whatever Redis does, it returns within the timeout; then
 // the job may or may not be stored, and its id makes a repeat harmless.
 func (s *store) put(ctx context.Context, j queue.Job) (Result, error) {
-	away := s.away.Load()
-	now := time.Now().UnixNano()
-	// One in each span tries; it is who moves the mark.
-	if away != 0 && (now < away || !s.away.CompareAndSwap(away, now+int64(askAgain))) {
-		return Refused, errAway
-	}
-	r, err := s.enqueue(context.WithoutCancel(ctx), j)
-	switch {
-	case err == nil && r.Known, errors.Is(err, queue.ErrConflict):
-		// A conflict is the same event with other bytes round it: Stripe counts
-		// pending_webhooks in the body, Slack its retries in a header.
-		s.away.Store(0)
-		return Duplicate, nil
-	case err == nil:
-		s.away.Store(0)
-		return Accepted, nil
-	case isAway(err):
-		s.away.Store(time.Now().Add(askAgain).UnixNano())
-	}
-	return Refused, err
+	return s.fuse.Execute(func() (Result, error) {
+		r, err := s.enqueue(context.WithoutCancel(ctx), j)
+		switch {
+		case err == nil && r.Known, errors.Is(err, queue.ErrConflict):
+			// A conflict is the same event with other bytes round it: Stripe counts
+			// pending_webhooks in the body, Slack its retries in a header.
+			return Duplicate, nil
+		case err == nil:
+			return Accepted, nil
+		}
+		return Refused, err
+	})
 }
 
 // enqueue gives up waiting at the timeout even where the client does not: a
