@@ -129,6 +129,7 @@ type Gate struct {
 	settleAt  time.Time // settlements go at the latest then
 	renewAt   time.Time
 	pending   *request // sent, not answered: repeated unchanged
+	touched   time.Time // the last sign of life
 	failures  int
 	retryAt   time.Time
 

@@ -16,15 +16,15 @@
 --       9 turns (hash process -> "served due seen")  10 reply:<process>  11 refused (set of jobs: credentials)
 --       12 accounts (hash)   13… the record of each arrival that has a job (id:<job>), in order
 -- ARGV  1 protocol  2 process  3 request number  4 sequence last seen  5 lease  6 horizon
---       7 key prefix  8 wake channel  9 waiting in this process  10 limits version known
---       11 n  12 per  13 headroom  14 burst  15 concurrency  16 interval  17 file fingerprint (10-17: used if lost)
---       18 settlements  19 renewals  20 arrivals, then
+--       7 key prefix  8 wake channel  9 waiting in this process  10 sign of life 0/1 (once a second)
+--       11 n  12 per  13 headroom  14 burst  15 concurrency  16 interval  17 file fingerprint (11-17, 21: used if lost)
+--       18 settlements  19 renewals  20 arrivals  21 limits version known, then
 --       settlement: permit, job, kind (c called, r not called), outcome, tat given back or 0, hold µs, refused 0/1,
 --                   capped 0/1, account, credit (back, for r), record name, value, ttl ms, index, member, cost
 --       renewal:    permit, job
 --       arrival:    permit, job, cost, account, charge, has record 0/1
 -- RESULT  {now, answer}; answer is a JSON array of strings:
---       now, seq, interval, concurrency, in flight, limits version, n, per, headroom, burst, shut reason, shut until,
+--       now, seq, interval, concurrency, in flight (0 where it is not limited), limits version, n, per, headroom, burst, shut reason, shut until,
 --       processes, rollback 0/1, lost permits, its ids…, then for each arrival three:
 --       "g", delay, tat | "n", ask again in, reason | "x", reason, record
 
@@ -34,7 +34,7 @@ local function num(x) return tonumber(x or 0) or 0 end
 
 local proc, reqno, lease, horizon, prefix = ARGV[2], ARGV[3], num(ARGV[5]), num(ARGV[6]), ARGV[7]
 local nset, nren, narr = num(ARGV[18]), num(ARGV[19]), num(ARGV[20])
-local AT_SET = 21
+local AT_SET = 22
 local AT_REN = AT_SET + nset * 16
 local AT_ARR = AT_REN + nren * 2
 
@@ -82,7 +82,7 @@ end
 
 -- Limits lost (flush, failover): written again from what the process knows.
 if not g.v then
-  g.v, g.n, g.per, g.headroom, g.burst, g.conc, g.liv = ARGV[10], ARGV[11], ARGV[12], ARGV[13], ARGV[14], ARGV[15], ARGV[16]
+  g.v, g.n, g.per, g.headroom, g.burst, g.conc, g.liv = ARGV[21], ARGV[11], ARGV[12], ARGV[13], ARGV[14], ARGV[15], ARGV[16]
   call('HSET', KEYS[1], 'v', g.v, 'n', g.n, 'per', g.per, 'headroom', g.headroom, 'burst', g.burst, 'conc', g.conc,
     'liv', g.liv, 'file', ARGV[17])
 end
@@ -256,7 +256,11 @@ local waitingHere = num(ARGV[9])
 local others, least, most, nproc, leastProc, nextDue = 0, nil, 0, 1, nil, nil
 local served, mineKnown = 0, false
 local turns = {}
-if narr > 0 or freed > 0 then turns = call('HGETALL', KEYS[9]) end
+-- With nothing to share there are no turns: only a sign of life, now and then.
+local sharing = iv > 0 or conc > 0
+local touch = ARGV[10] == '1'
+local look = touch or (sharing and narr > 0) or (conc > 0 and freed > 0)
+if look then turns = call('HGETALL', KEYS[9]) end
 for i = 1, #turns, 2 do
   local s, d, e = string.match(turns[i + 1], '(%S+) (%S+) (%S+)')
   s, d, e = num(s), num(d), num(e)
@@ -287,7 +291,7 @@ if not mineKnown and most > 0 then served = math.max(served, most - quantum) end
 local out = {}
 local function say(a, b, c) out[#out + 1] = a; out[#out + 1] = b; out[#out + 1] = c end
 local inflight = 0
-if narr > 0 or freed > 0 then inflight = call('ZCARD', KEYS[2]) end
+if conc > 0 and (narr > 0 or freed > 0) then inflight = call('ZCARD', KEYS[2]) end
 local granted, denied, comeBack = 0, 0, 0
 local stop, stopIn = nil, 0
 if narr > 0 then
@@ -370,7 +374,7 @@ if nref ~= num(g.nref) then put('nref', int(nref)) end
 if cautious ~= (g.cautious or '') then put('cautious', cautious) end
 if probe ~= (g.probe or '') then put('probe', probe) end
 call('HSET', KEYS[1], unpack(set))
-if narr > 0 then
+if (sharing and narr > 0) or touch then
   local due = 0
   if waitingHere > granted and shut == '' then
     if not stop then due = now + 5000 elseif stopIn > 0 then due = now + stopIn else due = now + 100000 end
@@ -384,7 +388,7 @@ elseif others > 0 and shut == '' and conc > 0 and inflight < conc
 end
 
 local answer = {int(now), int(seq), int(iv), int(conc), int(inflight), g.v, g.n, g.per, g.headroom, g.burst, shut,
-  int(shutUntil), int(nproc), int(rollback), int(#lost)}
+  int(shutUntil), look and int(nproc) or '0', int(rollback), int(#lost)}
 for _, id in ipairs(lost) do answer[#answer + 1] = id end
 for _, v in ipairs(out) do answer[#answer + 1] = v end
 local text = cjson.encode(answer)

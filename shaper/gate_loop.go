@@ -186,6 +186,9 @@ func (g *Gate) exchange(req *request) {
 
 // takeLocked applies an answer: who goes when, who waits until when.
 func (g *Gate) takeLocked(req *request, ans *answer, arrived time.Time) {
+	if ans.processes == 0 { // not counted this time
+		ans.processes = g.seen.processes
+	}
 	g.seen = ans.view
 	g.seq = max(g.seq, ans.seq)
 	for _, s := range req.settles {

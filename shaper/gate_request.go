@@ -27,6 +27,7 @@ type request struct {
 	arrivals []*waiter
 	limits   Limits
 	version  int64
+	touch    bool // sign of life
 }
 
 type answer struct {
@@ -51,6 +52,9 @@ func (g *Gate) requestLocked(now time.Time, ask, renew bool) *request {
 	req := &request{number: g.requests, seq: g.seq, limits: g.cfg.Limits, version: 1}
 	if g.seen.known {
 		req.limits, req.version = g.seen.limits, g.seen.version
+	}
+	if req.touch = now.Sub(g.touched) >= time.Second; req.touch {
+		g.touched = now
 	}
 	n := min(len(g.settles), maxSettles)
 	req.settles = append(req.settles, g.settles[:n]...)
@@ -83,9 +87,9 @@ func (g *Gate) send(ctx context.Context, req *request) (*answer, error) {
 	l := req.limits
 	args := []any{
 		protocol, g.proc, req.number, req.seq, g.cfg.Lease.Microseconds(), g.cfg.Horizon.Microseconds(),
-		g.prefix, g.key("wake"), req.waiting, req.version,
+		g.prefix, g.key("wake"), req.waiting, req.touch,
 		l.Rate.N, l.Rate.Per.Microseconds(), headroomMicros(l), l.Burst, l.Concurrency, l.Interval().Microseconds(),
-		fingerprint(g.cfg.Limits), len(req.settles), len(req.renewals), len(req.arrivals),
+		fingerprint(g.cfg.Limits), len(req.settles), len(req.renewals), len(req.arrivals), req.version,
 	}
 	for _, s := range req.settles {
 		args = append(args, s.args()...)
