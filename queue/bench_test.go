@@ -72,12 +72,12 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// BenchmarkPairs alternates plain asynq, Enqueue and EnqueueAll in lots of 500
+// BenchmarkPairs alternates plain asynq, Enqueue and EnqueueAll in lots of 2000
 // on one server, so that all see the same machine, and reports rates and ratios.
 func BenchmarkPairs(b *testing.B) {
 	c, rdb := benchClient(b)
 	plain := asynq.NewClientFromRedisClient(rdb)
-	const lot = 500
+	const lot = 2000
 	ctx := b.Context()
 	jobs := slices.Repeat([]Job{benchJob()}, lot)
 	runs := []struct {

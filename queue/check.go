@@ -59,7 +59,7 @@ func checkNode(ctx context.Context, rdb redis.UniversalClient) (ServerReport, er
 	}
 	raw, err := rdb.Info(ctx, "server").Result()
 	if err != nil {
-		if strings.Contains(err.Error(), "section (server) is not supported") {
+		if embeddedStore(err) {
 			return ServerReport{Name: "embedded", Warnings: []string{"the store is in memory only: every job is lost when this process ends"}}, nil
 		}
 		if strings.Contains(err.Error(), "NOPERM") {
@@ -89,6 +89,11 @@ func checkNode(ctx context.Context, rdb redis.UniversalClient) (ServerReport, er
 		}
 	}
 	return r, r.judge()
+}
+
+// embeddedStore reports that a refusal of INFO is miniredis's.
+func embeddedStore(err error) bool {
+	return strings.Contains(err.Error(), "is not supported") && strings.Contains(err.Error(), "section (")
 }
 
 // checkVersion refuses a Redis that is too old; every Valkey is new enough.

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,6 +36,7 @@ type sampler struct {
 	offset  time.Duration
 	written int64 // bytes put in since the sample
 	noInfo  bool  // the server does not tell its memory
+	log     *slog.Logger
 }
 
 // room refuses when the server is nearly full; n bytes are about to be written.
@@ -97,6 +99,10 @@ func (s *sampler) ask(ctx context.Context, node redis.UniversalClient) error {
 	case info.Err() != nil:
 		// The embedded store, or no right to ask: Redis's own refusal stands.
 		s.noInfo = true
+		if !embeddedStore(info.Err()) {
+			s.log.Warn("redis does not tell its memory in use: jobs are refused only when it is full, not before",
+				"fix", "let this user run INFO", "error", info.Err())
+		}
 	default:
 		m := parseInfo(info.Val())
 		s.max = m.int("maxmemory")

@@ -71,7 +71,7 @@ func (c *Client) room(ctx context.Context, provider string, size int64) (time.Ti
 	c.mu.Lock()
 	s := c.samplers[name]
 	if s == nil {
-		s = &sampler{}
+		s = &sampler{log: c.log}
 		c.samplers[name] = s
 	}
 	c.mu.Unlock()

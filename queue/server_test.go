@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -313,4 +314,29 @@ func TestNewClient(t *testing.T) {
 	if _, err := NewClient(Config{Redis: rdb}); err != nil {
 		t.Errorf("nothing is asked at first: %v", err)
 	}
+}
+
+// TestNoInfo: a user without the right to INFO can put jobs in; it is said once.
+func TestNoInfo(t *testing.T) {
+	redistest.Real(t, func(t *testing.T, rdb redis.UniversalClient, env *redistest.Env) {
+		f := newFixture(t, rdb, env)
+		f.must(rdb.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info").Err())
+		var said strings.Builder
+		c, err := NewClient(Config{
+			Redis:  env.Server.ClientWith(redis.Options{Username: "app", Password: "pw"}),
+			Logger: slog.New(slog.NewTextHandler(&said, nil)),
+		})
+		f.must(err)
+		for range 3 {
+			if _, err := c.Enqueue(t.Context(), Job{Provider: "sms"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(said.String(), "level=WARN"); n != 1 || strings.Contains(said.String(), "pw") {
+			t.Errorf("said %q", said.String())
+		}
+		if r, err := CheckServer(t.Context(), c.rdb); err != nil || len(r.Warnings) != 1 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
 }
