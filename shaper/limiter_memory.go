@@ -173,11 +173,8 @@ func (s *MemoryLimitStore) cellLocked(i int, k cellKey, a Algorithm, now int64) 
 	if ok && sameKind(c, a) {
 		return c
 	}
-	if !ok && len(sh.cells) >= s.most {
-		for old := range sh.cells { // whichever comes first
-			delete(sh.cells, old)
-			break
-		}
+	if !ok {
+		sh.makeRoomLocked(s.most)
 	}
 	c = newCell(a)
 	sh.cells[k] = c
@@ -199,8 +196,21 @@ func sameKind(c cell, a Algorithm) bool {
 		return a == LeakyBucket
 	case *gcraCell:
 		return a == GCRA
+	case *placesCell:
+		return a == Concurrency
 	}
-	return a == Concurrency
+	return false
+}
+
+// makeRoomLocked forgets some client where there are too many.
+func (s *shard) makeRoomLocked(most int) {
+	if len(s.cells) < most {
+		return
+	}
+	for old := range s.cells { // whichever comes first
+		delete(s.cells, old)
+		return
+	}
 }
 
 func (s *shard) sweepLocked(now int64) {

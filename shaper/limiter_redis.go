@@ -32,6 +32,8 @@ var (
 	limiterMain string
 	//go:embed limiter_place.lua
 	limiterPlace string
+	//go:embed limiter_strike.lua
+	limiterStrike string
 )
 
 // RedisLimitStore counts in Redis, for a whole fleet: each Decide is one
@@ -45,6 +47,7 @@ type RedisLimitStore struct {
 	prefix string
 	decide *Script
 	place  *Script
+	strike *Script
 	// now gives the time in microseconds to the script; 0: its own TIME.
 	now func() int64
 }
@@ -59,7 +62,7 @@ func NewRedisLimitStore(rdb redis.UniversalClient, name string) *RedisLimitStore
 		limiterLeaky, limiterGCRA, limiterConcurrency, limiterMain}, "\n")
 	return &RedisLimitStore{
 		rdb: rdb, prefix: "penstock:limit:{" + name + "}:",
-		decide: NewScript(src), place: NewScript(limiterPlace),
+		decide: NewScript(src), place: NewScript(limiterPlace), strike: NewScript(limiterStrike),
 		now: func() int64 { return 0 },
 	}
 }
