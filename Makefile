@@ -92,6 +92,14 @@ bench: needs ## the README's figures, measured here against plain asynq
 bench-go: ## Go benchmarks of the rooms
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 20m -p 1 $(ARGS) $(PKGS)
 
+# The alert rules' own tests; Prometheus is nothing that make test needs.
+.PHONY: rules
+rules: ## check and test the Prometheus rules with promtool
+	@.ci/install promtool=prometheus
+	promtool check config --syntax-only deploy/prometheus/prometheus.yml
+	promtool check rules deploy/prometheus/penstock.rules.yml
+	promtool test rules deploy/prometheus/penstock.rules.test.yml
+
 .PHONY: image
 image: ## the container image (needs a Docker engine)
 	docker build -f deploy/Dockerfile -t penstock .
