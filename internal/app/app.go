@@ -80,11 +80,19 @@ func Serve(ctx context.Context, cfg *config.Config, opt Options) error {
 	st, err := openStore(ctx, cfg.Redis, opt.Logger)
 	if err != nil {
 		closeListener(ln)
-		return err
+		return ended(ctx, err)
 	}
 	a := &app{cfg: cfg, opt: opt, log: opt.Logger, store: st, metrics: metrics.New(), meters: &meters{}}
 	err = a.run(ctx, ln)
-	return errors.Join(err, a.close())
+	return errors.Join(ended(ctx, err), a.close())
+}
+
+// ended drops the error of something that was stopped while it started.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // app is what runs.
@@ -102,6 +110,7 @@ type app struct {
 	workers  []*worker.Worker
 	fleet    *fleet
 	queues   *api.Queues
+	sweepers map[string]*queue.Sweeper // of keep's goroutine
 	unwatch  []func()
 	stopping atomic.Bool
 }
@@ -121,7 +130,7 @@ func (a *app) run(ctx context.Context, ln net.Listener) error {
 
 	all.Go(func() { a.keep(work) })
 	for _, w := range a.workers {
-		all.Go(func() { faults <- w.Run(work) })
+		all.Go(func() { faults <- ended(work, w.Run(work)) })
 	}
 	var srv *webServer
 	if ln != nil {

@@ -321,6 +321,29 @@ func TestRoles(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
+// A stop while Redis is still waited for is a stop, not a failure.
+func TestStopWhileStarting(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := free.Addr().String()
+	free.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &logs{}
+	done := make(chan error, 1)
+	go func() {
+		done <- Serve(ctx, parse(t, source("redis://"+dead, "http://127.0.0.1:1", "")), Options{Logger: slog.New(slog.NewTextHandler(l, nil))})
+	}()
+	for !strings.Contains(l.String(), "does not answer yet") {
+		time.Sleep(5 * time.Millisecond)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A stop lets calls under way end, and stores what came of them.
 func TestStopWaitsForCalls(t *testing.T) {
 	d := newDownstream(t)
