@@ -78,7 +78,7 @@ func (p *Permit) markLost() {
 func (p *Permit) Slot() time.Time { return p.slot }
 
 // awaitSlot sleeps until the slot. It returns false where the slot was missed
-// by more than the headroom.
+// by too much.
 func (p *Permit) awaitSlot(ctx context.Context) (onTime bool, err error) {
 	if d := time.Until(p.slot); d > 0 {
 		t := time.NewTimer(d)
@@ -96,10 +96,11 @@ func (p *Permit) awaitSlot(ctx context.Context) (onTime bool, err error) {
 	return p.tat == 0 || time.Since(p.slot) <= p.gate.tolerance(), nil
 }
 
-// tolerance is how late a slot may be used: the headroom, and never less than
-// what a scheduler's hiccup costs.
+// tolerance is how late a slot may be used: two fifths of the headroom, which
+// leaves the rest of it to the way to the provider, and never less than what a
+// scheduler's hiccup costs.
 func (g *Gate) tolerance() time.Duration {
-	return max(10*time.Millisecond, g.Limits().Headroom)
+	return max(5*time.Millisecond, g.Limits().Headroom*2/5)
 }
 
 // Settle gives the permit back after the call. Only the first Settle or
