@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -77,11 +78,10 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	for got, err := range s.cfg.Jobs.EnqueueAll(r.Context(), jobs) {
+	// What was read is stored even when the caller goes away meanwhile: reading
+	// ends by itself then.
+	for got, err := range s.cfg.Jobs.EnqueueAll(context.WithoutCancel(r.Context()), jobs) {
 		res.done(got, err)
-		if r.Context().Err() != nil {
-			return
-		}
 	}
 }
 
