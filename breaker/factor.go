@@ -45,8 +45,8 @@ func (s *State) shed(t *tick) {
 // (at night, or at the start) would bind for as long as some calls fail.
 func (s *State) widen(t *tick, c Counts) {
 	l := t.cfg.Failures
-	if s.factor() == 1 || s.Trouble.Rate <= 0 || t.rate(t.cfg.Refusals.RateShort) < l.Used*s.rate(t.cfg) ||
-		float64(c.Bad()) > s.Trouble.Ratio*float64(c.Judged()) {
+	if s.factor() == 1 || s.Trouble.Rate <= 0 || t.rate(t.cfg.Window) < l.Used*s.rate(t.cfg) ||
+		WilsonLower(c.Bad(), c.Judged(), l.Confidence) > s.Trouble.Ratio {
 		return
 	}
 	s.Trouble.Rate = min(s.Trouble.Rate*(1+l.Widen*t.dt.Seconds()), max(s.Trouble.Rate, s.ceiling()), t.cfg.rate())

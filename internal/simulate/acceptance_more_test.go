@@ -117,6 +117,128 @@ retry: {attempts: 100}
 			return []figure{atMost("openings in 10 min", float64(r.Openings(0, 10*time.Minute)), 1)}
 		}})
 	}
+	for _, slow := range []struct {
+		rate, demand string
+		down, length time.Duration
+		all          time.Duration
+	}{{"1/2s", "1/2s", 5 * time.Minute, 10 * time.Minute, 30 * time.Minute}, {"10/h", "10/h", 12 * time.Hour, 12 * time.Hour, 48 * time.Hour}} {
+		rows = append(rows, row{"outage at " + slow.rate, fmt.Sprintf(`
+duration: %s
+limits: {rate: %s, concurrency: 10}
+demand: [{rate: %s}]
+timeline: [{at: %s, for: %s, outage: true}]
+`, slow.all, slow.rate, slow.demand, slow.down, slow.length), func(r *Result) []figure {
+			up := slow.down + slow.length
+			open, _ := r.Enters("open", slow.down)
+			closed, ok := r.Enters("closed", up)
+			over := 0.0
+			for _, p := range r.Points {
+				over = max(over, p.Rate/r.Scenario.Law.Rate)
+			}
+			return []figure{
+				atMost("opens after calls", float64(r.Calls(slow.down, open)), 10),
+				exactly("openings by failures", float64(r.Openings2()), 1),
+				atMost("closes after good calls", float64(r.Of(breaker.OK, up, closed))+1e9*(1-bool01(ok)), 10),
+				atMost("R / R_cfg", over, 1),
+				atMost("peak over ten intervals", float64(r.Peak(10*r.Scenario.Limits.Rate.Per/time.Duration(r.Scenario.Limits.Rate.N), 0, slow.all)), 10),
+			}
+		}})
+		rows = append(rows, row{"refusals at " + slow.rate, fmt.Sprintf(`
+duration: %s
+limits: {rate: %s, concurrency: 10}
+demand: [{rate: %s}]
+timeline: [{at: %s, for: %s, limit: 1/d}]
+`, slow.all, slow.rate, slow.demand, slow.down, slow.length), func(r *Result) []figure {
+			cut, ok := time.Duration(0), false
+			for _, e := range r.Events {
+				if e.At > slow.down && !ok {
+					cut, ok = e.At, true
+				}
+			}
+			over := 0.0
+			for _, p := range r.Points {
+				over = max(over, p.Rate/r.Scenario.Law.Rate)
+			}
+			return []figure{
+				atMost("cut after calls", float64(r.Calls(slow.down, cut))+1e9*(1-bool01(ok)), 10),
+				atMost("R / R_cfg", over, 1),
+			}
+		}})
+	}
+	for _, jump := range []string{"10s", "-10s", "1h", "-1h"} {
+		rows = append(rows, row{"clock " + jump, fmt.Sprintf(`
+duration: 200s
+limits: {rate: 200/s, concurrency: 50}
+demand: [{rate: 100/s, even: true}, {at: 120s}]
+provider: {p50: 200ms}
+timeline: [{at: 60s, clock: %s}, {at: 60s, kill: 1}]
+`, jump), func(r *Result) []figure {
+			return []figure{
+				atMost("stall s", r.Gap(59*time.Second, 90*time.Second).Seconds(), 1),
+				atMost("peak", float64(r.Peak(time.Second, 0, 200*time.Second)), 200),
+				exactly("permits left", float64(r.Permits), 0),
+				exactly("lost", lost(r), 0),
+			}
+		}})
+	}
+	rows = append(rows, row{"Retry-After 30 for one of eight", `
+duration: 120s
+limits: {rate: 100/s, concurrency: 50}
+demand: [{rate: 60/s}]
+provider: {retry_after: 30s}
+timeline: [{at: 60s, for: 100ms, limit: 1/d}]
+`, func(r *Result) []figure {
+		first, ok := r.FirstEnd(breaker.Throttled, 60*time.Second)
+		return []figure{
+			atLeast("refused", bool01(ok), 1),
+			exactly("calls from 0.5 s on until then", float64(r.Calls(first+500*time.Millisecond, first+30*time.Second)), 0),
+			atLeast("calls afterwards", float64(r.Calls(first+32*time.Second, first+40*time.Second)), 8*60*0.9),
+		}
+	}}, row{"outage with 1,000 workers", outageYAML + `
+fleet: {workers: 1000}
+timeline: [{at: 60s, for: 120s, outage: true}]
+`, func(r *Result) []figure {
+		from, to, up := 60*time.Second, 180*time.Second, 180*time.Second
+		first, ok1 := r.FirstEnd(breaker.Failed, from)
+		open, ok2 := r.Enters("open", from)
+		good, ok := r.FirstEnd(breaker.OK, up)
+		back, ok3 := r.Reaches(90, time.Second, good)
+		return []figure{
+			atMost("opens after s", since(open, ok1 && ok2, first), 1),
+			atMost("calls % of arrivals", float64(r.Calls(from, to))/120, 1),
+			atMost("calls per job", float64(r.Counts.Starts)/float64(r.Jobs), 1.1),
+			exactly("lost", lost(r), 0),
+			atMost("90 % after the first good probe s", since(back, ok && ok3, good), 8),
+			atMost("90 % after the recovery s", since(back, ok && ok3, up), 50),
+		}
+	}}, row{"outage, no rate configured", `
+duration: 20m
+until_done: true
+limits: {concurrency: 50}
+demand: [{rate: 100/s}, {at: 300s}]
+timeline: [{at: 60s, for: 120s, outage: true}]
+`, func(r *Result) []figure {
+		from, to, up := 60*time.Second, 180*time.Second, 180*time.Second
+		first, ok1 := r.FirstEnd(breaker.Failed, from)
+		open, ok2 := r.Enters("open", from)
+		closed, _ := r.Enters("closed", up)
+		return []figure{
+			atMost("opens after s", since(open, ok1 && ok2, first), 1),
+			atMost("calls % of arrivals", float64(r.Calls(from, to))/120, 1),
+			exactly("lost", lost(r), 0),
+			atMost("first second", float64(r.Calls(closed, closed+time.Second)), 31),
+		}
+	}}, row{"errors since the start, demand grows", `
+duration: 900s
+limits: {rate: 200/s, concurrency: 50}
+demand: [{rate: 2/s}, {at: 120s, rate: 60/s}]
+provider: {errors: 0.1}
+`, func(r *Result) []figure {
+		return []figure{
+			exactly("openings", float64(r.Openings(0, time.Hour)), 0),
+			atLeast("calls/s at last", r.PerSecond(600*time.Second, 900*time.Second), 54),
+		}
+	}})
 	for _, half := range []int{10, 30} {
 		rows = append(rows, row{fmt.Sprintf("flapping %d/%d s", half, half), fmt.Sprintf(`
 duration: 330s

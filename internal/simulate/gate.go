@@ -87,6 +87,7 @@ type GateRequest struct {
 	Number, Seen   int64
 	Lease, Horizon int64
 	Waiting        int64
+	Touch          bool       // a sign of life, once a second
 	Limits         GateLimits // used where the gate lost its own
 	Settle         []GateSettlement
 	Renew          []GateRenewal

@@ -53,7 +53,7 @@ func (g *Gate) Request(now int64, rq *GateRequest) *GateAnswer {
 	t.renew()
 	t.expireDue()
 	t.shut()
-	if len(rq.Arrive) > 0 || t.freed > 0 {
+	if t.conc > 0 && (len(rq.Arrive) > 0 || t.freed > 0) {
 		t.inFlight = int64(len(g.Permits))
 	}
 	t.turns = t.lookAtTurns()
@@ -254,7 +254,10 @@ func (t *gateTick) finish() {
 	t.writeTurn()
 	a.Wake = t.wake()
 	a.Seq, a.Interval, a.Concurrency, a.InFlight = g.Seq, t.interval, t.conc, t.inFlight
-	a.Limits, a.Processes, a.Generation = g.Limits, t.turns.processes, g.Control.Generation
+	a.Limits, a.Generation = g.Limits, g.Control.Generation
+	if t.turns.looked {
+		a.Processes = t.turns.processes
+	}
 	if t.granted > 0 || len(t.rq.Settle) > 0 {
 		kept := *a
 		g.Replies[t.rq.Proc] = gateReply{t.rq.Number, &kept}

@@ -20,13 +20,16 @@ type gateTurns struct {
 	quantum, horizon    int64
 	serving             bool
 	mineKnown, anyLeast bool
+	looked              bool // else nothing is shared, and there are no turns
 }
 
 // lookAtTurns reads the turns of all processes and forgets the old ones.
 func (t *gateTick) lookAtTurns() gateTurns {
 	u := gateTurns{processes: 1}
 	most := int64(0)
-	if len(t.rq.Arrive) > 0 || t.freed > 0 {
+	sharing := t.interval > 0 || t.conc > 0
+	u.looked = t.rq.Touch || sharing && len(t.rq.Arrive) > 0 || t.conc > 0 && t.freed > 0
+	if u.looked {
 		t.Turns = slices.DeleteFunc(t.Turns, func(o GateTurn) bool {
 			return o.Proc != t.rq.Proc && t.now-o.Seen > turnForget
 		})
@@ -90,7 +93,8 @@ func (u *gateTurns) comeBack(t *gateTick, slot int64) int64 {
 
 // writeTurn keeps what this process was served and when it comes back.
 func (t *gateTick) writeTurn() {
-	if len(t.rq.Arrive) == 0 {
+	sharing := t.interval > 0 || t.conc > 0
+	if (!sharing || len(t.rq.Arrive) == 0) && !t.rq.Touch {
 		return
 	}
 	due := int64(0)

@@ -130,3 +130,22 @@ func (r *Result) Final(share float64) time.Duration {
 	}
 	return micro(r.finals[max(0, min(len(r.finals)-1, int(share*float64(len(r.finals)))-1))])
 }
+
+// Gap returns the longest time without a start within [from, to).
+func (r *Result) Gap(from, to time.Duration) time.Duration {
+	last, most := from.Microseconds(), int64(0)
+	for _, c := range r.calls[r.index(from):r.index(to)] {
+		most, last = max(most, c.start-last), c.start
+	}
+	return micro(max(most, to.Microseconds()-last))
+}
+
+// Openings2 returns how often a closed breaker opened.
+func (r *Result) Openings2() (n int) {
+	for _, e := range r.Events {
+		if e.To == "open" && e.From == "closed" {
+			n++
+		}
+	}
+	return n
+}

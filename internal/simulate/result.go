@@ -21,6 +21,8 @@ type Result struct {
 	Deferrals int
 	// Counts of calls by what came back.
 	Counts breaker.Counts
+	// Permits still held in the gate at the end.
+	Permits int
 	// Changes of the breaker's state, cuts, and what is shed.
 	Events []Event
 	// Points, one for each tick of the law or each second.
@@ -105,4 +107,5 @@ func (r *Result) end(s *sim) {
 	r.Jobs = s.queue.made
 	r.Waiting = s.queue.made - s.queue.final
 	r.Took = r.Final(1)
+	r.Permits = len(s.gate.Permits)
 }

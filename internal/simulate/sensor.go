@@ -93,6 +93,7 @@ func (n *sensor) merge(at time.Time, c genCount) {
 
 // trim forgets what the law does not look at.
 func (n *sensor) trim(now time.Time, law breaker.Config) {
+	n.buckets = slices.DeleteFunc(n.buckets, func(b breaker.Bucket) bool { return b.At.After(now) })
 	reach := max(law.Window, law.Refusals.Window, law.Refusals.RateLong, law.Refusals.Settle) + 2*law.Tick
 	starts, returned := 0, 0
 	for i := len(n.buckets) - 1; i >= 0; i-- {

@@ -15,6 +15,10 @@ const (
 	maxArrivals   = 64
 	maxSettles    = 200
 	reclaimAfter  = 30_000_000
+	// A process that is one of many asks not for every slot: together they ask
+	// spreadAsks times a slot, each at least once in spreadMost.
+	spreadAsks = 3
+	spreadMost = 1_000_000
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -30,6 +34,7 @@ type worker struct {
 	settles []GateSettlement
 	live    []*ask // with a permit
 	number  int64
+	touched int64 // when it last gave a sign of life
 	permits int
 	seen    int64
 	busy    bool // a request is under way
@@ -38,6 +43,7 @@ type worker struct {
 	eager                        bool
 	timer                        int64 // when it looks again; 0: not at all
 	interval, conc, inFlight     int64 // of the last answer
+	processes                    int64
 	known                        bool
 	window                       window
 }
@@ -157,6 +163,9 @@ func (w *worker) send(asks, renew bool) {
 		Proc: w.name, Number: w.number, Seen: w.seen, Lease: lease, Horizon: horizon,
 		Limits: w.sim.limits, Settle: w.settles[:n:n],
 	}
+	if rq.Touch = w.sim.now-w.touched >= 1_000_000; rq.Touch {
+		w.touched = w.sim.now
+	}
 	w.settles, w.settleAt = w.settles[n:], 0
 	if renew {
 		for _, a := range w.live {
@@ -196,6 +205,9 @@ func (w *worker) answered(asking []*ask, ans *GateAnswer) {
 	}
 	w.seen, w.known = max(w.seen, ans.Seq), true
 	w.interval, w.conc, w.inFlight = ans.Interval, ans.Concurrency, ans.InFlight
+	if ans.Processes > 0 {
+		w.processes = ans.Processes
+	}
 	w.notBefore, w.eager = 0, false
 	if ans.Rollback {
 		w.renewAt = w.sim.now
@@ -225,7 +237,8 @@ func (w *worker) patience(v GateVerdict) int64 {
 	r := w.sim.rng
 	switch v.Reason {
 	case "rate", "turn":
-		return v.After
+		spread := min(spreadMost, w.processes*w.interval/spreadAsks)
+		return max(v.After, spread/2+r.Int64N(spread+1))
 	case "concurrency", "probing":
 		return pollPlaces/2 + r.Int64N(pollPlaces)
 	}
