@@ -25,7 +25,7 @@ import (
 //
 //	go test ./queue/worker -bench Drain -benchtime 5000x -run ^$
 func BenchmarkDrain(b *testing.B) {
-	for _, c := range []int{10, 100} {
+	for _, c := range []int{10, 40, 100} {
 		b.Run(fmt.Sprintf("penstock/concurrency=%d", c), func(b *testing.B) { drain(b, shaper.Limits{}, c) })
 		b.Run(fmt.Sprintf("plain/concurrency=%d", c), func(b *testing.B) { drainPlain(b, c) })
 	}
