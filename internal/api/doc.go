@@ -13,6 +13,6 @@
 // and refuses requests that another site's page sends.
 //
 // Where to read: server.go for the routes, auth.go and session.go for who may
-// pass, jobjson.go for what a job looks like, batch.go for NDJSON, problem.go
+// pass, jobjson.go and field.go for what a job looks like, batch.go for NDJSON, problem.go
 // for errors, queues.go for asynqmon, client.go for the client.
 package api
