@@ -5,18 +5,15 @@ import "github.com/penstock-io/penstock/retrybudget"
 // decide answers one arrival: what is wrong with this job alone, then all the
 // limits together, then its account; only what is granted is committed.
 func (t *gateTick) decide(a *GateArrival) GateVerdict {
-	if a.Record != "" {
-		if rec, ok := t.Records[a.Record]; ok {
-			return GateVerdict{Kind: 'x', Reason: "done", Record: rec}
-		}
-	}
-	if a.Job != "" {
-		if t.runs(a) {
-			return GateVerdict{Kind: 'x', Reason: "running"}
-		}
-		if t.Crash[a.Job] >= gatePoison {
-			return GateVerdict{Kind: 'x', Reason: "poison"}
-		}
+	runs := a.Job != "" && t.runs(a)
+	rec, done := t.Records[a.Record]
+	switch {
+	case done && a.Record != "":
+		return GateVerdict{Kind: 'x', Reason: "done", Record: rec}
+	case runs:
+		return GateVerdict{Kind: 'x', Reason: "running"}
+	case a.Job != "" && t.Crash[a.Job] >= gatePoison:
+		return GateVerdict{Kind: 'x', Reason: "poison"}
 	}
 	slot := t.now
 	if t.stop == "" {
