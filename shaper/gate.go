@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -65,6 +66,9 @@ type Record struct {
 	Index  string
 	Member string
 }
+
+// RecordName is the usual name of a job's record, and the cheapest one.
+func RecordName(job string) string { return "id:" + job }
 
 // Observer hears what a gate does. Methods are called from several goroutines
 // and must not block.
@@ -128,7 +132,7 @@ type Gate struct {
 	eager     bool      // the last denial may be lifted by a settlement of ours
 	settleAt  time.Time // settlements go at the latest then
 	renewAt   time.Time
-	pending   *request // sent, not answered: repeated unchanged
+	pending   *request  // sent, not answered: repeated unchanged
 	touched   time.Time // the last sign of life
 	failures  int
 	retryAt   time.Time
@@ -278,7 +282,7 @@ func (g *Gate) ask(ctx context.Context, w *waiter, front bool) (*Permit, error) 
 		return nil, ErrClosed
 	}
 	g.permits++
-	w.id = fmt.Sprintf("%s-%d:%s", g.proc, g.permits, w.Job)
+	w.id = g.proc + "-" + strconv.FormatInt(g.permits, 36) + ":" + w.Job
 	w.gone = false
 	if front {
 		g.waiting = append([]*waiter{w}, g.waiting...)

@@ -14,19 +14,25 @@
 -- KEYS  1 gate (hash)        2 permits (zset id -> lease end)   3 running (hash job -> permit)
 --       4 crash (hash job -> n)   5 expired (zset permit -> when)  6 control  7 held_until  8 paused
 --       9 turns (hash process -> "served due seen")  10 reply:<process>  11 refused (set of jobs: credentials)
---       12 accounts (hash)   13… the record of each arrival that has a job (id:<job>), in order
+--       12 accounts (hash)
 -- ARGV  1 protocol  2 process  3 request number  4 sequence last seen  5 lease  6 horizon
 --       7 key prefix  8 wake channel  9 waiting in this process  10 sign of life 0/1 (once a second)
 --       11 n  12 per  13 headroom  14 burst  15 concurrency  16 interval  17 file fingerprint (11-17, 21: used if lost)
 --       18 settlements  19 renewals  20 arrivals  21 limits version known, then
---       settlement: permit, job, kind (c called, r not called), outcome, tat given back or 0, hold µs, refused 0/1,
---                   capped 0/1, account, credit (back, for r), record name, value, ttl ms, index, member, cost
+--       settlement: permit, job, code and what the code says:
+--         k  called, ok: nothing more       o  the same with a record: value, ttl ms, index
+--         *  kind (c called, r not called), outcome, tat given back or 0, hold µs, refused 0/1, capped 0/1, account,
+--            credit (back, for r), record name, value, ttl ms, index, member, cost
 --       renewal:    permit, job
---       arrival:    permit, job, cost, account, charge, has record 0/1
--- RESULT  {now, answer}; answer is a JSON array of strings:
---       now, seq, interval, concurrency, in flight (0 where it is not limited), limits version, n, per, headroom, burst, shut reason, shut until,
---       processes, rollback 0/1, lost permits, its ids…, then for each arrival three:
---       "g", delay, tat | "n", ask again in, reason | "x", reason, record
+--       arrival:    permit, job, code and what the code says:
+--         1  cost 1   r  the same, refused where the record id:<job> stands
+--         *  cost, account, charge, record name
+--       An index is a sorted set below the prefix that gets the member (o: the job) at the time in ms.
+-- RESULT  {now, answer}; answer is lines of text:
+--       now, seq, interval, concurrency, in flight (0 where it is not limited), limits version, n, per, headroom, burst,
+--       shut reason, shut until, processes (0: not counted this time), rollback 0/1, lost permits, its ids…, then for
+--       each arrival three:
+--       g, delay, tat | n, ask again in, reason | x, reason, what there is to say (JSON)
 
 local call = redis.call
 local function int(x) return string.format('%d', x) end
@@ -34,15 +40,26 @@ local function num(x) return tonumber(x or 0) or 0 end
 
 local proc, reqno, lease, horizon, prefix = ARGV[2], ARGV[3], num(ARGV[5]), num(ARGV[6]), ARGV[7]
 local nset, nren, narr = num(ARGV[18]), num(ARGV[19]), num(ARGV[20])
-local AT_SET = 22
-local AT_REN = AT_SET + nset * 16
-local AT_ARR = AT_REN + nren * 2
 
 local t = call('TIME')
 local now = num(t[1]) * 1000000 + num(t[2])
 
+-- Where everything stands in ARGV: settlements first, then renewals, then arrivals.
+local at = 22
+local setAt, arrAt = {}, {}
+local SET_MORE, ARR_MORE = {k = 0, o = 3, ['*'] = 14}, {['1'] = 0, r = 0, ['*'] = 4}
+for i = 1, nset do setAt[i] = at; at = at + 3 + SET_MORE[ARGV[at + 2]] end
+local AT_REN = at
+at = at + nren * 2
 local mkeys = {KEYS[10], KEYS[6], KEYS[7], KEYS[8]}
-for i = 13, #KEYS do mkeys[#mkeys + 1] = KEYS[i] end
+local hasRecord = {}
+for i = 1, narr do
+  arrAt[i] = at
+  local code = ARGV[at + 2]
+  local name = code == 'r' and 'id:' .. ARGV[at + 1] or code == '*' and ARGV[at + 6] or ''
+  if name ~= '' then mkeys[#mkeys + 1] = prefix .. name; hasRecord[i] = #mkeys end
+  at = at + 3 + ARR_MORE[code]
+end
 local kept = call('MGET', unpack(mkeys))
 if kept[1] then
   local sep = string.find(kept[1], ' ', 1, true)
@@ -124,80 +141,96 @@ local function takeBackCrash(id, job)
   end
   return true
 end
-if nset > 0 then
-  local ids, jobs = {}, {}
-  for i = 0, nset - 1 do
-    local at = AT_SET + i * 16
-    ids[#ids + 1] = ARGV[at]
-    if ARGV[at + 1] ~= '' then jobs[#jobs + 1] = ARGV[at + 1] end
+-- A call that ended clears its job's crash count.
+local function calledJobs()
+  local out = {}
+  for i = 1, nset do
+    local a = setAt[i]
+    if ARGV[a + 1] ~= '' and (ARGV[a + 2] ~= '*' or ARGV[a + 3] == 'c') then out[#out + 1] = ARGV[a + 1] end
   end
-  local live, index = {}, {}
+  return out
+end
+local ids, jobs, index, live = {}, {}, {}, {}
+for i = 1, nset do
+  ids[i] = ARGV[setAt[i]]
+  local job = ARGV[setAt[i] + 1]
+  if job ~= '' then jobs[#jobs + 1] = job end
+end
+if nset > 0 then
   freed = call('ZREM', KEYS[2], unpack(ids))
   if freed == nset then
     if #jobs > 0 then call('HDEL', KEYS[3], unpack(jobs)) end
-    for i = 1, nset do live[i] = true end
+    if crashes > 0 then crashes = crashes - call('HDEL', KEYS[4], '', unpack(calledJobs())) end
   else
     -- Some were not ours any more: a job's entry goes only with its own permit.
-    for i = 0, nset - 1 do
-      local at = AT_SET + i * 16
-      local id, job = ARGV[at], ARGV[at + 1]
+    for i, id in ipairs(ids) do
+      local job = ARGV[setAt[i] + 1]
       if job ~= '' and call('HGET', KEYS[3], job) == id then call('HDEL', KEYS[3], job) end
-      live[i + 1] = not takeBackCrash(id, job)
+      if takeBackCrash(id, job) then live[i] = false end
     end
+    if crashes > 0 then crashes = crashes - call('HDEL', KEYS[4], '', unpack(calledJobs())) end
   end
-  for i = 0, nset - 1 do
-    local at = AT_SET + i * 16
-    local id, job, kind, outcome = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-    local back, hold = num(ARGV[at + 4]), num(ARGV[at + 5])
-    if kind == 'r' and live[i + 1] and back > 0 and tat == back and iv > 0 then
-      tat = tat - iv * num(ARGV[at + 15])    -- the newest slot, not used: the line goes back
-    end
-    if kind == 'c' and job ~= '' and crashes > 0 and outcome ~= '' then
-      if call('HDEL', KEYS[4], job) == 1 then crashes = call('HLEN', KEYS[4]) end
-    end
-    if live[i + 1] and ARGV[at + 8] ~= '' and num(ARGV[at + 9]) ~= 0 then
-      call('HINCRBY', KEYS[12], ARGV[at + 8], int(num(ARGV[at + 9])))
-    end
-    if hold > 0 and now + hold > held then
-      held = now + hold
-      call('SET', KEYS[7], int(held))
-      put('reason', 'retry_after'); g.reason = 'retry_after'
-      if ARGV[at + 7] == '1' then cautious = 'retry_after' end
-    end
-    if ARGV[at + 6] == '1' then
-      call('SADD', KEYS[11], job ~= '' and job or id)
-      nref = call('SCARD', KEYS[11])
-      if cautious == 'credentials' or nref >= 5 then
-        cautious = 'credentials'
-        if now + 60000000 > held then
-          held = now + 60000000
-          call('SET', KEYS[7], int(held))
-          put('reason', 'credentials'); g.reason = 'credentials'
-        end
-      end
-    elseif kind == 'c' and outcome == 'ok' then
-      if nref > 0 then call('DEL', KEYS[11]); nref = 0 end
-      if cautious == 'credentials' and g.reason == 'credentials' and held > 0 then
-        held = 0
-        call('DEL', KEYS[7])
-      end
-      if cautious ~= '' then cautious = ''; wakeall = true end
-    elseif kind == 'c' and cautious == 'credentials' and outcome ~= 'excluded' and now + 60000000 > held then
-      held = now + 60000000
-      call('SET', KEYS[7], int(held))
-    end
-    if probe == id then probe = '' end
-    if ARGV[at + 10] ~= '' then
-      call('SET', prefix .. ARGV[at + 10], ARGV[at + 11], 'PX', ARGV[at + 12])
-    end
-    if ARGV[at + 13] ~= '' then
-      local ix = index[ARGV[at + 13]] or {}
-      index[ARGV[at + 13]] = ix
-      ix[#ix + 1] = int(math.floor(now / 1000)); ix[#ix + 1] = ARGV[at + 14]
-    end
-  end
-  for name, ix in pairs(index) do call('ZADD', prefix .. name, unpack(ix)) end
 end
+local function record(name, value, ttl, ix, member)
+  call('SET', prefix .. name, value, 'PX', ttl)
+  if ix ~= '' then
+    local list = index[ix] or {}
+    index[ix] = list
+    list[#list + 1] = int(math.floor(now / 1000)); list[#list + 1] = member
+  end
+end
+local function hold(us, reason)
+  if now + us <= held then return end
+  held = now + us
+  call('SET', KEYS[7], int(held))
+  if reason then put('reason', reason); g.reason = reason end
+end
+-- What the credentials' fate says: five different jobs refused in a row hold
+-- the provider, and a probe each minute tries again.
+local function credentials(id, job, called, outcome, refused)
+  if refused then
+    call('SADD', KEYS[11], job ~= '' and job or id)
+    nref = call('SCARD', KEYS[11])
+    if cautious == 'credentials' or nref >= 5 then
+      cautious = 'credentials'
+      hold(60000000, 'credentials')
+    end
+  elseif called and outcome == 'ok' then
+    if nref > 0 then call('DEL', KEYS[11]); nref = 0 end
+    if cautious == 'credentials' and g.reason == 'credentials' and held > 0 then
+      held = 0
+      call('DEL', KEYS[7])
+    end
+    if cautious ~= '' then cautious = ''; wakeall = true end
+  elseif called and cautious == 'credentials' and outcome ~= 'excluded' then
+    hold(60000000)
+  end
+end
+for i = 1, nset do
+  local a = setAt[i]
+  local id, job, code = ids[i], ARGV[a + 1], ARGV[a + 2]
+  if code == '*' then
+    local called, outcome, back = ARGV[a + 3] == 'c', ARGV[a + 4], num(ARGV[a + 5])
+    if not called and live[i] ~= false and back > 0 and tat == back and iv > 0 then
+      tat = tat - iv * num(ARGV[a + 16])     -- the newest slot, not used: the line goes back
+    end
+    if live[i] ~= false and ARGV[a + 9] ~= '' and num(ARGV[a + 10]) ~= 0 then
+      call('HINCRBY', KEYS[12], ARGV[a + 9], int(num(ARGV[a + 10])))
+    end
+    local us = num(ARGV[a + 6])
+    if us > 0 and now + us > held then
+      hold(us, 'retry_after')
+      if ARGV[a + 8] == '1' then cautious = 'retry_after' end
+    end
+    credentials(id, job, called, outcome, ARGV[a + 7] == '1')
+    if ARGV[a + 11] ~= '' then record(ARGV[a + 11], ARGV[a + 12], ARGV[a + 13], ARGV[a + 14], ARGV[a + 15]) end
+  else
+    if nref > 0 or cautious ~= '' then credentials(id, job, true, 'ok', false) end
+    if code == 'o' then record('id:' .. job, ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], job) end
+  end
+  if probe == id then probe = '' end
+end
+for name, list in pairs(index) do call('ZADD', prefix .. name, unpack(list)) end
 
 -- Renewals, by id: a permit that is gone comes back while learning or while there is room.
 local lost = {}
@@ -296,22 +329,22 @@ local granted, denied, comeBack = 0, 0, 0
 local stop, stopIn = nil, 0
 if narr > 0 then
   local jobs, permit, newjobs = {}, {}, {}
-  for i = 0, narr - 1 do
-    local job = ARGV[AT_ARR + i * 6 + 1]
+  for i = 1, narr do
+    local job = ARGV[arrAt[i] + 1]
     if job ~= '' then jobs[#jobs + 1] = job end
   end
+  local leaseNow = int(now + lease)
   local holder, crashed = {}, {}
   if #jobs > 0 then
     local h = call('HMGET', KEYS[3], unpack(jobs))
     local c = crashes > 0 and call('HMGET', KEYS[4], unpack(jobs)) or {}
     for i, job in ipairs(jobs) do holder[job] = h[i]; crashed[job] = num(c[i]) end
   end
-  local nrec = 4
-  for i = 0, narr - 1 do
-    local at = AT_ARR + i * 6
-    local id, job, cost = ARGV[at], ARGV[at + 1], num(ARGV[at + 2])
-    local record = false
-    if ARGV[at + 5] == '1' then nrec = nrec + 1; record = kept[nrec] end
+  for i = 1, narr do
+    local a = arrAt[i]
+    local id, job, cost, account, charge = ARGV[a], ARGV[a + 1], 1, '', 0
+    if ARGV[a + 2] == '*' then cost, account, charge = num(ARGV[a + 3]), ARGV[a + 4], num(ARGV[a + 5]) end
+    local record = hasRecord[i] and kept[hasRecord[i]]
     local other = job ~= '' and holder[job]
     if other and other ~= id then
       local score = call('ZSCORE', KEYS[2], other)
@@ -320,7 +353,7 @@ if narr > 0 then
         expire(other); inflight = inflight - 1; crashed[job] = (crashed[job] or 0) + 1; other = false
       end
     end
-    if record then say('x', 'done', record)
+    if record then say('x', 'done', cjson.encode({record}))
     elseif other and other ~= id then say('x', 'running', '')
     elseif job ~= '' and (crashed[job] or 0) >= 3 then say('x', 'poison', '')
     else
@@ -343,23 +376,26 @@ if narr > 0 then
           end
         end
       end
-      if not stop and ARGV[at + 3] ~= '' then
-        local have = num(call('HGET', KEYS[12], ARGV[at + 3]))
-        if have < num(ARGV[at + 4]) then say('x', 'account', int(have)); slot = nil
-        else call('HINCRBY', KEYS[12], ARGV[at + 3], int(-num(ARGV[at + 4]))) end
+      if not stop and account ~= '' then
+        local have = num(call('HGET', KEYS[12], account))
+        if have < charge then say('x', 'account', int(have)); slot = nil
+        else call('HINCRBY', KEYS[12], account, int(-charge)) end
       end
       if slot == nil then -- refused above, for this job alone
       elseif stop then
         denied = denied + 1
         say('n', int(stopIn), stop)
       else
-        local after = 0
-        if iv > 0 then tat = math.max(slot, tat) + cost * iv; after = tat end
-        permit[#permit + 1] = int(now + lease + (slot - now)); permit[#permit + 1] = id
+        permit[#permit + 1] = slot == now and leaseNow or int(slot + lease); permit[#permit + 1] = id
         if job ~= '' then newjobs[#newjobs + 1] = job; newjobs[#newjobs + 1] = id; holder[job] = id end
         inflight, granted, served = inflight + 1, granted + 1, served + cost
         if cautious ~= '' then probe = id end
-        say('g', int(slot - now), int(after))
+        if iv > 0 then
+          tat = math.max(slot, tat) + cost * iv
+          say('g', int(slot - now), int(tat))
+        else
+          say('g', '0', '0')
+        end
       end
     end
   end
@@ -391,6 +427,6 @@ local answer = {int(now), int(seq), int(iv), int(conc), int(inflight), g.v, g.n,
   int(shutUntil), look and int(nproc) or '0', int(rollback), int(#lost)}
 for _, id in ipairs(lost) do answer[#answer + 1] = id end
 for _, v in ipairs(out) do answer[#answer + 1] = v end
-local text = cjson.encode(answer)
+local text = table.concat(answer, '\n')
 if granted > 0 or nset > 0 then call('SET', KEYS[10], reqno .. ' ' .. text, 'PX', '60000') end
 return {int(now), text}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -92,16 +93,13 @@ func (g *Gate) send(ctx context.Context, req *request) (*answer, error) {
 		fingerprint(g.cfg.Limits), len(req.settles), len(req.renewals), len(req.arrivals), req.version,
 	}
 	for _, s := range req.settles {
-		args = append(args, s.args()...)
+		args = s.append(args)
 	}
 	for _, p := range req.renewals {
 		args = append(args, p.id, p.job)
 	}
 	for _, w := range req.arrivals {
-		args = append(args, w.id, w.Job, w.Cost, w.Account, w.Charge, w.Record != "")
-		if w.Record != "" {
-			keys = append(keys, g.key(w.Record))
-		}
+		args = w.append(args)
 	}
 	res, err := g.script.Run(ctx, g.cfg.Redis, keys, args...).Slice()
 	if err != nil {
@@ -119,8 +117,30 @@ func (g *Gate) send(ctx context.Context, req *request) (*answer, error) {
 	return ans, nil
 }
 
-func (s *settlement) args() []any {
-	kind, outcome, back := "r", "excluded", s.permit.tat
+// append adds what gate.lua calls an arrival, in its shortest form.
+func (w *waiter) append(args []any) []any {
+	args = append(args, w.id, w.Job)
+	switch plain := w.Cost == 1 && w.Account == ""; {
+	case plain && w.Record == "":
+		return append(args, "1")
+	case plain && w.Record == RecordName(w.Job):
+		return append(args, "r")
+	}
+	return append(args, "*", w.Cost, w.Account, w.Charge, w.Record)
+}
+
+// append adds what gate.lua calls a settlement, in its shortest form.
+func (s *settlement) append(args []any) []any {
+	p := s.permit
+	args = append(args, p.id, p.job)
+	plain := s.called && s.OK && s.Hold == 0 && !s.Refused && s.Account == ""
+	switch r := s.Record; {
+	case plain && r == nil:
+		return append(args, "k")
+	case plain && r.Name == RecordName(p.job) && (r.Index == "" || r.Member == p.job):
+		return append(args, "o", r.Value, max(1, r.TTL.Milliseconds()), r.Index)
+	}
+	kind, outcome, back := "r", "excluded", p.tat
 	if s.called {
 		kind, outcome, back = "c", "failed", 0
 		if s.OK {
@@ -133,13 +153,11 @@ func (s *settlement) args() []any {
 	if s.Record != nil {
 		rec = *s.Record
 	}
-	return []any{
-		s.permit.id, s.permit.job, kind, outcome, back, s.Hold.Microseconds(), s.Refused, s.Capped,
-		s.Account, s.Credit, rec.Name, rec.Value, max(1, rec.TTL.Milliseconds()), rec.Index, rec.Member, s.permit.cost,
-	}
+	return append(args, "*", kind, outcome, back, s.Hold.Microseconds(), s.Refused, s.Capped,
+		s.Account, s.Credit, rec.Name, rec.Value, max(1, rec.TTL.Milliseconds()), rec.Index, rec.Member, p.cost)
 }
 
-// parseAnswer reads {now, JSON of strings}; see gate.lua. A kept answer is
+// parseAnswer reads {now, lines of text}; see gate.lua. A kept answer is
 // older than now: its delays are shortened by the difference.
 func parseAnswer(res []any, arrivals int) (*answer, error) {
 	if len(res) != 2 {
@@ -147,11 +165,7 @@ func parseAnswer(res []any, arrivals int) (*answer, error) {
 	}
 	nowText, _ := res[0].(string)
 	text, _ := res[1].(string)
-	var f []string
-	if err := json.Unmarshal([]byte(text), &f); err != nil {
-		return nil, err
-	}
-	p := &fields{f: f}
+	p := &fields{f: strings.Split(text, "\n")}
 	now, _ := strconv.ParseInt(nowText, 10, 64)
 	decided := p.int()
 	age := micros(now - decided)
@@ -222,7 +236,11 @@ func (p *fields) verdict(age time.Duration) verdict {
 		extra := p.text()
 		switch v.reason {
 		case "done":
-			v.err = &DoneError{Record: extra}
+			var record [1]string
+			if err := json.Unmarshal([]byte(extra), &record); err != nil && p.err == nil {
+				p.err = err
+			}
+			v.err = &DoneError{Record: record[0]}
 		case "running":
 			v.err = ErrRunning
 		case "poison":

@@ -250,7 +250,7 @@ func TestAccounts(t *testing.T) {
 		if _, err := g.Acquire(t.Context(), Arrival{Account: "retry", Charge: 1000}); !errors.As(err, &poor) || poor.Account != "retry" {
 			t.Fatalf("an empty account paid: %v", err)
 		}
-		if err := mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{OK: true, Account: "retry", Credit: 1500}); err != nil {
+		if err := mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{OK: true, Account: "retry", Credit: 1500}, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		p := mustAcquire(t, g, Arrival{Account: "retry", Charge: 1000})
@@ -258,7 +258,7 @@ func TestAccounts(t *testing.T) {
 		p.Release()
 		p = mustAcquire(t, g, Arrival{Account: "retry", Charge: 1000})
 		p.Settle(Settlement{OK: true})
-		mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{OK: true})
+		mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{OK: true}, time.Second)
 		if got := rdb.HGet(t.Context(), "penstock:{sms}:accounts", "retry").Val(); got != "500" {
 			t.Errorf("balance %s, want 500", got)
 		}
@@ -280,7 +280,7 @@ func TestRepeatedRequest(t *testing.T) {
 			t.Fatal("no reply was lost; the test shows nothing")
 		}
 		hook.every.Store(0)
-		if err := mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{OK: true}); err != nil {
+		if err := mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{OK: true}, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		if n := rdb.ZCard(t.Context(), "penstock:{sms}:permits").Val(); n != 0 {
@@ -352,7 +352,7 @@ func TestPoison(t *testing.T) {
 		thaw(last.gate)
 		last.Settle(Settlement{})
 		time.Sleep(time.Second)
-		mustAcquire(t, g, Arrival{Job: "j"}).SettleWait(t.Context(), Settlement{OK: true})
+		mustAcquire(t, g, Arrival{Job: "j"}).SettleWait(t.Context(), Settlement{OK: true}, time.Second)
 		if n := rdb.HLen(t.Context(), "penstock:{sms}:crash").Val(); n != 0 {
 			t.Errorf("%d crash counts left after a call that ended", n)
 		}
@@ -452,7 +452,7 @@ func TestLiveLimits(t *testing.T) {
 func TestHold(t *testing.T) {
 	redistest.Virtual(t, func(t *testing.T, rdb redis.UniversalClient, env *redistest.Env) {
 		g, other := testGate(t, rdb, Limits{}), testGate(t, env.Client(), Limits{})
-		if err := mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{Hold: 30 * time.Second, Capped: true}); err != nil {
+		if err := mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{Hold: 30 * time.Second, Capped: true}, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
@@ -461,7 +461,7 @@ func TestHold(t *testing.T) {
 			t.Errorf("the next call went after %s, want 30 s and little more", d)
 		}
 		refused(t, g, Arrival{}, 2*time.Second)
-		p.SettleWait(t.Context(), Settlement{OK: true})
+		p.SettleWait(t.Context(), Settlement{OK: true}, time.Second)
 		mustAcquire(t, g, Arrival{}).Release()
 		mustAcquire(t, other, Arrival{}).Release()
 	})
@@ -476,7 +476,7 @@ func TestCredentials(t *testing.T) {
 		g := testGate(t, rdb, Limits{}, tag("one"))
 		fail := func(job string) {
 			t.Helper()
-			mustAcquire(t, g, Arrival{Job: job}).SettleWait(ctx, Settlement{Refused: true})
+			mustAcquire(t, g, Arrival{Job: job}).SettleWait(ctx, Settlement{Refused: true}, time.Second)
 		}
 		shut := func() bool {
 			t.Helper()
@@ -492,7 +492,7 @@ func TestCredentials(t *testing.T) {
 		for i := range 3 {
 			fail(fmt.Sprint("x", i))
 		}
-		mustAcquire(t, g, Arrival{}).SettleWait(ctx, Settlement{OK: true})
+		mustAcquire(t, g, Arrival{}).SettleWait(ctx, Settlement{OK: true}, time.Second)
 		for i := range 4 {
 			fail(fmt.Sprint("y", i))
 		}
@@ -515,7 +515,7 @@ func TestCredentials(t *testing.T) {
 		if shut() {
 			t.Error("still held after the credentials changed")
 		}
-		mustAcquire(t, fresh, Arrival{}).SettleWait(ctx, Settlement{OK: true})
+		mustAcquire(t, fresh, Arrival{}).SettleWait(ctx, Settlement{OK: true}, time.Second)
 		for i := range 5 {
 			fail(fmt.Sprint("z", i))
 		}
@@ -537,7 +537,7 @@ func TestFlushed(t *testing.T) {
 		}
 		held := mustAcquire(t, g, Arrival{Job: "kept"})
 		rdb.ScriptFlush(t.Context())
-		mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{OK: true})
+		mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{OK: true}, time.Second)
 		env.Flush(t.Context())
 		start := time.Now()
 		mustAcquire(t, g, Arrival{}).Settle(Settlement{OK: true})

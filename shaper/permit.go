@@ -108,9 +108,10 @@ func (g *Gate) tolerance() time.Duration {
 func (p *Permit) Settle(s Settlement) { p.end(s, true) }
 
 // SettleWait is Settle, and returns when the settlement (and its record) is
-// stored, or with context.Cause(ctx): then it will still be stored as soon as
-// Redis answers, as long as the process lives.
-func (p *Permit) SettleWait(ctx context.Context, s Settlement) error {
+// stored. When ctx ends it waits for grace more and then returns
+// context.Cause(ctx): the settlement will still be stored as soon as Redis
+// answers, as long as the process lives.
+func (p *Permit) SettleWait(ctx context.Context, s Settlement, grace time.Duration) error {
 	stored := p.end(s, true)
 	if stored == nil {
 		return nil
@@ -119,6 +120,13 @@ func (p *Permit) SettleWait(ctx context.Context, s Settlement) error {
 	case <-stored:
 		return nil
 	case <-ctx.Done():
+	}
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case <-stored:
+		return nil
+	case <-t.C:
 		return context.Cause(ctx)
 	}
 }

@@ -225,7 +225,7 @@ func (g *Guard) acquire(ctx context.Context, req Request) (*shaper.Permit, error
 	}
 	a := shaper.Arrival{Job: req.Job, Cost: req.Cost}
 	if req.Job != "" {
-		a.Record = "id:" + req.Job
+		a.Record = shaper.RecordName(req.Job)
 	}
 	return g.gate.Acquire(ctx, a)
 }
@@ -277,11 +277,7 @@ func (g *Guard) settle(ctx context.Context, req Request, permit *shaper.Permit, 
 		permit.Settle(s)
 		return
 	}
-	wait, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(recordWait, cancel) })
-	defer stop()
-	if err := permit.SettleWait(wait, s); err != nil {
+	if err := permit.SettleWait(ctx, s, recordWait); err != nil {
 		g.cfg.Logger.Warn("a call's record is not stored yet", "provider", g.cfg.Provider, "err", err)
 	}
 }

@@ -66,7 +66,7 @@ func (t *transport) call(ctx context.Context, req *http.Request, answered chan<-
 	resp, err := t.base.RoundTrip(req.Clone(ctx))
 	if err != nil {
 		answered <- roundTrip{err: err}
-		return said(provider.JudgeError(ctx, err), err)
+		return verdictErr(provider.JudgeError(ctx, err), err)
 	}
 	body := &watchedBody{ReadCloser: resp.Body, done: make(chan struct{})}
 	resp.Body = body
@@ -74,9 +74,9 @@ func (t *transport) call(ctx context.Context, req *http.Request, answered chan<-
 	verdict := provider.Judge(resp.StatusCode, resp.Header, time.Now(), nil)
 	select {
 	case <-body.done:
-		return said(verdict, nil)
+		return verdictErr(verdict, nil)
 	case <-ctx.Done():
-		return said(provider.JudgeError(ctx, context.Cause(ctx)), context.Cause(ctx))
+		return verdictErr(provider.JudgeError(ctx, context.Cause(ctx)), context.Cause(ctx))
 	}
 }
 
@@ -122,8 +122,8 @@ func (e *verdictError) Report() guard.Report {
 	return guard.Report{Outcome: e.Outcome, RetryAfter: e.RetryAfter, Credentials: e.Credentials}
 }
 
-// said is nil for a good answer, and what the guard is told of any other.
-func said(v provider.Verdict, cause error) error {
+// verdictErr is nil for a good answer, and what the guard is told of any other.
+func verdictErr(v provider.Verdict, cause error) error {
 	if cause == nil && v.Fate == provider.Succeeded {
 		return nil
 	}
