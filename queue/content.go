@@ -10,7 +10,7 @@ import (
 )
 
 // contentHash tells two contents of one id apart: 128 bits of SHA-256 over
-// everything of a normal job but its id and provider. Every part has its
+// everything of a normal job but its id, provider and keep. Every part has its
 // length before it, so that no two contents are written alike. Releases that
 // share a Redis must compute the same: change it only with a new leading byte.
 func contentHash(j Job) string {

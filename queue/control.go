@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (c *Client) cancel(ctx context.Context, info Info, r record) (done Cancelli
 	if err != nil && !errors.Is(err, ErrUnknownProvider) {
 		return Cancelling{}, false, err
 	}
-	keep := spec.normal().Keep
+	keep := cmp.Or(info.keep, spec.normal().Keep)
 	stone := layout.Tombstone{State: Cancelled, Hash: info.hash, Attempts: info.Attempts, Reason: CancelReason, Status: info.Status}
 	now, err := c.room(ctx, info.Provider, 0)
 	if err != nil && !errors.Is(err, ErrFull) {

@@ -53,7 +53,8 @@ type Info struct {
 	// CancelAsked says that a running job is to be stopped.
 	CancelAsked bool
 
-	hash string // of the content
+	hash string        // of the content
+	keep time.Duration // the job's own; zero: the provider's
 }
 
 // Redacted stands in Info where a secret may have been.
@@ -148,7 +149,7 @@ func (i *Info) fill(m layout.Message) {
 	}
 	i.Attempts, i.Allowed = env.Attempts, env.Allowed
 	i.Deferrals, i.Throttles, i.Crashes = env.Deferrals, env.Throttles, env.Crashes
-	i.Status, i.hash = env.Status, env.Hash
+	i.Status, i.hash, i.keep = env.Status, env.Hash, env.KeepOr(0)
 	if env.LastError != "" {
 		i.LastError = env.LastError
 	}

@@ -108,6 +108,11 @@ type Job struct {
 	Attempts int
 	// Cost in calls that the limits are charged. Zero: 1.
 	Cost int
+	// Keep is how long this job's id is remembered once it is final, and, where
+	// it did not succeed, how long it can be seen and replayed: for ids whose
+	// sender repeats them for longer than others, like webhooks. It is no part of
+	// the content that a repeat is compared by. Zero: the provider's keep.
+	Keep time.Duration
 	// Callback is not built yet: refused unless nil.
 	Callback *Callback
 }

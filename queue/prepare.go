@@ -97,7 +97,7 @@ func (c *Client) pack(p *prepared, now time.Time) error {
 	env := layout.Envelope{
 		Type: j.Type, Method: j.Method, Path: j.Path, Headers: j.Headers,
 		Key: j.Key, Priority: j.Priority, Allowed: j.Attempts, Cost: j.Cost,
-		Accepted: nowMS, Due: due, MaxAge: ceilMS(j.MaxAge),
+		Accepted: nowMS, Due: due, MaxAge: ceilMS(j.MaxAge), Keep: ceilMS(j.Keep),
 		IdempotencyKey: j.IdempotencyKey, Hash: p.hash,
 		BodyKey: len(j.Body) > layout.InlineBody,
 	}

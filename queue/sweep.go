@@ -95,12 +95,15 @@ func (s *Sweeper) trim(ctx context.Context, keep time.Duration, done *Swept) err
 	for _, state := range layout.FinalStates() {
 		keys := []string{s.k.Done(state), s.k.Asynq("completed"), s.k.Task(""), s.k.Tombstone(""), s.k.Body(""), s.k.Own(layout.Bodies)}
 		for range trimSteps {
-			n, err := s.c.scripts.trim.Run(ctx, s.c.rdb, keys, keep.Milliseconds(), trimBatch).Int()
+			n, err := s.c.scripts.trim.Run(ctx, s.c.rdb, keys, keep.Milliseconds(), trimBatch, string(state)).Int64Slice()
 			if err != nil {
 				return err
 			}
-			done.Forgotten += n
-			if n < trimBatch {
+			if len(n) != 2 {
+				return fmt.Errorf("the trim script answered %d values", len(n))
+			}
+			done.Forgotten += int(n[1])
+			if n[0] < trimBatch {
 				break
 			}
 		}

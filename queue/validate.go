@@ -249,6 +249,12 @@ func checkTimes(j *Job) error {
 		return invalid("max_age", "leave it out for the provider's default", "%s is negative", j.MaxAge)
 	case j.MaxAge > MaxDelay:
 		return invalid("max_age", atMostMaxDelay, "%s is too long", j.MaxAge)
+	case j.Keep < 0:
+		return invalid("keep", "leave it out for the provider's", "%s is negative", j.Keep)
+	case j.Keep > 0 && j.Keep < time.Second:
+		return invalid("keep", "at least 1s", "%s is too short", j.Keep)
+	case j.Keep > MaxDelay:
+		return invalid("keep", atMostMaxDelay, "%s is too long", j.Keep)
 	}
 	return nil
 }

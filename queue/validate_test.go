@@ -160,7 +160,7 @@ func TestNormalLeavesTheJobAlone(t *testing.T) {
 	}
 }
 
-// TestContentHash: every field of the content counts, id and provider do not,
+// TestContentHash: every field of the content counts, id, provider and keep do not,
 // and spelling a default out does not.
 func TestContentHash(t *testing.T) {
 	hash := func(j Job) string {
@@ -173,7 +173,7 @@ func TestContentHash(t *testing.T) {
 	base := Job{Provider: "p"}
 	same := []Job{
 		{Provider: "q"}, {Provider: "p", ID: "x"}, {Provider: "p", Method: "POST"},
-		{Provider: "p", Cost: 1, Priority: PriorityDefault}, {Provider: "p", Headers: map[string]string{}}, {Provider: "p", Body: []byte{}},
+		{Provider: "p", Keep: time.Hour}, {Provider: "p", Cost: 1, Priority: PriorityDefault}, {Provider: "p", Headers: map[string]string{}}, {Provider: "p", Body: []byte{}},
 	}
 	for _, j := range same {
 		if hash(j) != hash(base) {

@@ -44,7 +44,8 @@ type Config struct {
 	// Retry says how often and when failed jobs are tried again.
 	Retry Retry
 	// Keep is how long the id of a final job is remembered, and how long those
-	// that did not succeed can be seen and replayed. Zero: queue.DefaultKeep.
+	// that did not succeed can be seen and replayed, unless the job has a keep of
+	// its own. Zero: queue.DefaultKeep.
 	Keep time.Duration
 	// Spec is what producers are told beside Retry and Keep: MaxBody and MaxCost.
 	Spec queue.Spec

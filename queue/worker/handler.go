@@ -107,7 +107,7 @@ func (w *Worker) request(ctx context.Context, k *task) guard.Request {
 			}
 			k.record = true
 			return &shaper.Record{
-				Name: layout.TombstoneName(k.hand.id), Value: w.tombstone(k, f).Encode(), TTL: w.cfg.Keep,
+				Name: layout.TombstoneName(k.hand.id), Value: w.tombstone(k, f).Encode(), TTL: k.env.KeepOr(w.cfg.Keep),
 				Index: layout.DoneName(f.state), Member: k.hand.id,
 			}
 		},

@@ -121,6 +121,7 @@ func (w *Worker) job(k *task, body []byte) *Job {
 			Headers: maps.Clone(e.Headers), Body: body, IdempotencyKey: cmp.Or(e.IdempotencyKey, k.hand.id),
 			Key: e.Key, Priority: queue.Priority(e.Priority), Due: moment(cmp.Or(e.Due, e.Accepted)),
 			MaxAge: time.Duration(k.expires-cmp.Or(e.Due, e.Accepted)) * time.Millisecond, Attempts: k.allowed, Cost: e.Cost,
+			Keep: e.KeepOr(w.cfg.Keep),
 		},
 		Expires: moment(k.expires), Attempt: e.Attempts + 1, Deferrals: e.Deferrals, Throttles: e.Throttles, LastError: e.LastError,
 	}

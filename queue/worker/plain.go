@@ -106,7 +106,7 @@ func (w *Worker) handlePlain(ctx context.Context, t *asynq.Task) error {
 	w.observeEnd(k, f)
 	if f.verdict == final && !k.record {
 		tomb := w.tombstone(k, f)
-		if err := w.cfg.Redis.Set(context.WithoutCancel(ctx), w.keys.Tombstone(id), tomb.Encode(), w.cfg.Keep).Err(); err != nil {
+		if err := w.cfg.Redis.Set(context.WithoutCancel(ctx), w.keys.Tombstone(id), tomb.Encode(), k.env.KeepOr(w.cfg.Keep)).Err(); err != nil {
 			f = fate{verdict: again, delay: time.Second, reason: "redis did not answer"}
 		}
 	}

@@ -50,8 +50,8 @@ func (w *Worker) order(k *task, f fate) *order {
 func (w *Worker) orderKept(o *order, k *task, f fate) {
 	now := w.clock.ms()
 	t := w.tombstone(k, f)
-	o.kind, o.failed, o.keep = 'c', f.state == layout.Dead, w.cfg.Keep
-	keepS := int64((w.cfg.Keep + time.Second - 1) / time.Second)
+	o.kind, o.failed, o.keep = 'c', f.state == layout.Dead, k.env.KeepOr(w.cfg.Keep)
+	keepS := int64((o.keep + time.Second - 1) / time.Second)
 	o.until = now/1000 + keepS
 	o.result = t.Encode()
 	if !k.record {

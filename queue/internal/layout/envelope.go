@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -24,6 +25,7 @@ const (
 	hDue      = "p-due"
 	hExpires  = "p-exp"
 	hMaxAge   = "p-age"
+	hKeep     = "p-keep"
 	hCost     = "p-cost"
 	hIdemKey  = "p-ik"
 	hCallback = "p-cb"
@@ -65,6 +67,7 @@ type Envelope struct {
 	Due      int64    // not before; max_age runs from here
 	Expires  int64    // not after. 0: Due + the provider's default max_age
 	MaxAge   int64    // as the job said, ms. 0: the provider's default
+	Keep     int64    // of its id, once final, ms. 0: the provider's keep
 	// IdempotencyKey to send. Empty: the job's id.
 	IdempotencyKey string
 	Callback       string // JSON; not used yet
@@ -146,6 +149,7 @@ func (e Envelope) each(set func(k, v string)) error {
 	}
 	num(hExpires, e.Expires)
 	num(hMaxAge, e.MaxAge)
+	num(hKeep, e.Keep)
 	num(hSize, int64(e.Size))
 	if e.BodyKey {
 		set(hBody, "1")
@@ -220,6 +224,7 @@ func Decode(h map[string]string) (Envelope, error) {
 		Due:      d.int64(hDue),
 		Expires:  d.int64(hExpires),
 		MaxAge:   d.int64(hMaxAge),
+		Keep:     d.int64(hKeep),
 
 		IdempotencyKey: h[hIdemKey],
 		Callback:       h[hCallback],
@@ -260,6 +265,15 @@ func Decode(h map[string]string) (Envelope, error) {
 		return Envelope{}, fmt.Errorf("%w: %s %q", ErrNotAJob, hPriority, e.Priority)
 	}
 	return e, nil
+}
+
+// KeepOr is how long the id is remembered once the job is final: its own keep,
+// or the provider's.
+func (e Envelope) KeepOr(provider time.Duration) time.Duration {
+	if e.Keep > 0 {
+		return time.Duration(e.Keep) * time.Millisecond
+	}
+	return provider
 }
 
 type decoder struct {
