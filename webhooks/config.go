@@ -79,9 +79,9 @@ type Config struct {
 	// RetryAfter is what a sender is told to wait while Redis is away, in
 	// whole seconds. Zero: 5 s.
 	RetryAfter time.Duration
-	// Window is how long an event's repeats must be recognised. The id is kept
-	// by the destination's provider after the job is final (its keep): see
-	// Handler.Check. Zero: 96 h.
+	// Window is how long an event's repeats are recognised once its job is
+	// final; before that they always are. It is the job's keep, whatever the
+	// destination's provider has. At least a second. Zero: 96 h.
 	Window time.Duration
 	// Queue stores the jobs: a *queue.Client. Required.
 	Queue Enqueuer
@@ -221,6 +221,6 @@ func (c Config) job(id string, headers map[string]string, body []byte) queue.Job
 	return queue.Job{
 		Provider: c.To.Provider, ID: id, Method: c.To.Method, Path: c.To.Path,
 		Headers: headers, Body: body, Priority: c.To.Priority,
-		MaxAge: c.To.MaxAge, Attempts: c.To.Attempts,
+		MaxAge: c.To.MaxAge, Attempts: c.To.Attempts, Keep: c.Window,
 	}
 }

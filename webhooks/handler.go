@@ -69,8 +69,8 @@ func (h *Handler) warn() {
 	}
 }
 
-// Check asks the destination's provider, where Config.Queue is a *queue.Client,
-// whether it exists and keeps ids for the deduplication window: the answer is
+// Check asks, where Config.Queue is a *queue.Client, whether the destination's
+// provider exists and takes bodies as large as the webhook does: the answer is
 // nil, or says what to change.
 func (h *Handler) Check(ctx context.Context) error {
 	c, ok := h.cfg.Queue.(interface {
@@ -83,9 +83,9 @@ func (h *Handler) Check(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("webhook %q: to: %w", h.cfg.Name, err)
-	case spec.Keep < h.cfg.Window:
-		return fmt.Errorf("%w: webhook %q: repeats are to be recognised for %s, but provider %s forgets ids after %s; raise its keep to %s, or lower the window",
-			ErrConfig, h.cfg.Name, h.cfg.Window, h.cfg.To.Provider, spec.Keep, h.cfg.Window)
+	case spec.MaxBody < h.cfg.MaxBody:
+		return fmt.Errorf("%w: webhook %q: it takes bodies of up to %d bytes, but provider %s only %d; raise its max_body, or lower the webhook's",
+			ErrConfig, h.cfg.Name, h.cfg.MaxBody, h.cfg.To.Provider, spec.MaxBody)
 	}
 	return nil
 }

@@ -188,7 +188,7 @@ func TestAccepted(t *testing.T) {
 	}
 	want := []queue.Job{{
 		Provider: "billing", ID: "stripe:evt_1", Path: "/events", Body: []byte(body),
-		Headers: map[string]string{"Content-Type": "application/json"},
+		Headers: map[string]string{"Content-Type": "application/json"}, Keep: DefaultWindow,
 	}}
 	if d := cmp.Diff(want, b.queue.all()); d != "" {
 		t.Error(d)

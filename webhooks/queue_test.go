@@ -103,15 +103,18 @@ func TestCheck(t *testing.T) {
 	redistest.Virtual(t, func(t *testing.T, rdb redis.UniversalClient, _ *redistest.Env) {
 		b := replica(t, rdb, nil)
 		c := b.cfg.Queue.(*queue.Client)
-		err := b.h.Check(t.Context())
-		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "raise its keep to 96h") {
-			t.Errorf("keep of 24 h: %v", err)
+		if err := c.Publish(t.Context(), "billing", queue.Spec{MaxBody: 1000}); err != nil {
+			t.Fatal(err)
 		}
-		if err := c.Publish(t.Context(), "billing", queue.Spec{Keep: DefaultWindow}); err != nil {
+		err := b.h.Check(t.Context())
+		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "raise its max_body") {
+			t.Errorf("the provider takes less: %v", err)
+		}
+		if err := c.Publish(t.Context(), "billing", queue.Spec{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.h.Check(t.Context()); err != nil {
-			t.Errorf("keep of 96 h: %v", err)
+			t.Errorf("the provider takes as much: %v", err)
 		}
 		other := newWorkbench(t, func(cfg *Config) { cfg.Queue, cfg.To.Provider = c, "nobody" })
 		if err := other.h.Check(t.Context()); !errors.Is(err, queue.ErrUnknownProvider) {

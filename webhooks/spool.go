@@ -36,6 +36,9 @@ type SpoolConfig struct {
 	// MaxBytes on disk; deliveries beyond are refused (503). At least 1 MiB.
 	// Zero: 256 MiB.
 	MaxBytes int64
+	// NoSync leaves it to the operating system when a delivery reaches the disk:
+	// an acknowledged one then survives kill -9, but not a power cut.
+	NoSync bool
 	// Queue takes the deliveries when Redis is back: a *queue.Client. Required.
 	Queue Enqueuer
 	// Observer hears of the spool's size. Nil: nobody.
@@ -48,7 +51,8 @@ type SpoolConfig struct {
 // queue in their order when it is back.
 //
 // A delivery is acknowledged after it is written and fsynced, so neither
-// kill -9 nor a power cut loses it; several at once share one fsync. A tail
+// kill -9 nor a power cut loses it; several at once share one fsync (see
+// SpoolConfig.NoSync). A tail
 // that was cut off by a crash is removed at the next start (it was never
 // acknowledged). A delivery may be put into the queue again after a crash; its
 // job's id makes that one job.
@@ -67,6 +71,9 @@ type Spool struct {
 	waiting  int        // deliveries that are not replayed yet
 	syncing  bool
 	closed   bool
+
+	// unknown is since when a provider is served by nobody; of the replay's goroutine.
+	unknown map[string]time.Time
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -91,7 +98,7 @@ func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	s := &Spool{cfg: cfg, log: cfg.Logger}
+	s := &Spool{cfg: cfg, log: cfg.Logger, unknown: map[string]time.Time{}}
 	s.changed = sync.NewCond(&s.mu)
 	var err error
 	if s.lock, err = lockDir(cfg.Dir); err != nil {
@@ -116,6 +123,13 @@ func (s *Spool) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.waiting
+}
+
+// Room is how many more bytes the spool takes.
+func (s *Spool) Room() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(0, s.cfg.MaxBytes-s.size-segmentHead)
 }
 
 // Close stops replaying and releases the directory. Deliveries that wait stay
@@ -207,7 +221,10 @@ func (s *Spool) syncLocked(g *segment, upTo int64) error {
 		s.syncing = true
 		end, n := g.written, g.records
 		s.mu.Unlock()
-		err := g.file.Sync()
+		var err error
+		if !s.cfg.NoSync {
+			err = g.file.Sync()
+		}
 		s.mu.Lock()
 		s.syncing = false
 		if err != nil {

@@ -27,12 +27,14 @@ type recordMeta struct {
 	Priority queue.Priority    `json:"priority,omitempty"`
 	MaxAge   time.Duration     `json:"max_age,omitempty"`
 	Attempts int               `json:"attempts,omitempty"`
+	Keep     time.Duration     `json:"keep,omitempty"`
 }
 
 func encodeRecord(webhook string, j queue.Job, at time.Time) ([]byte, error) {
 	meta, err := json.Marshal(recordMeta{
 		V: recordVersion, Webhook: webhook, At: at.UnixMilli(), Provider: j.Provider, ID: j.ID,
 		Method: j.Method, Path: j.Path, Headers: j.Headers, Priority: j.Priority, MaxAge: j.MaxAge, Attempts: j.Attempts,
+		Keep: j.Keep,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -55,6 +57,6 @@ func decodeRecord(b []byte) (recordMeta, queue.Job, error) {
 	}
 	return m, queue.Job{
 		Provider: m.Provider, ID: m.ID, Method: m.Method, Path: m.Path, Headers: m.Headers, Body: b[k+int(n):],
-		Priority: m.Priority, MaxAge: m.MaxAge, Attempts: m.Attempts,
+		Priority: m.Priority, MaxAge: m.MaxAge, Attempts: m.Attempts, Keep: m.Keep,
 	}, nil
 }

@@ -22,6 +22,9 @@ const (
 	retryMax = 2 * time.Second
 	// sayAgain is how often the log is told that Redis is still away.
 	sayAgain = 30 * time.Second
+	// unknownWait is how long a provider must be unknown until its deliveries
+	// are set aside.
+	unknownWait = 5 * time.Minute
 	// refusedName holds deliveries that the queue will never take, for a person.
 	refusedName = "refused"
 	// positionName says how far the replay had come. It is a hint: without it
@@ -223,13 +226,27 @@ func (s *Spool) put(ctx context.Context, g *segment, batch []spooled) error {
 func (s *Spool) settle(r spooled, rec queue.Receipt, err error) (Result, error) {
 	switch {
 	case err == nil && rec.Known, errors.Is(err, queue.ErrConflict):
+		delete(s.unknown, r.job.Provider)
 		return Duplicate, nil
 	case err == nil:
+		delete(s.unknown, r.job.Provider)
 		return Accepted, nil
-	case r.bad != nil, errors.Is(err, queue.ErrInvalid), errors.Is(err, queue.ErrTooLarge):
+	case r.bad != nil, errors.Is(err, queue.ErrInvalid), errors.Is(err, queue.ErrTooLarge),
+		errors.Is(err, queue.ErrUnknownProvider) && s.longUnknown(r.job.Provider):
 		return Refused, s.setAside(r, err)
 	}
 	return "", err
+}
+
+// longUnknown reports that nobody has served the provider for unknownWait: it
+// was taken out of the configuration, and would hold up all others for ever. A
+// Redis that has lost its data knows it again within half a minute.
+func (s *Spool) longUnknown(provider string) bool {
+	since, ok := s.unknown[provider]
+	if !ok {
+		s.unknown[provider] = time.Now()
+	}
+	return ok && time.Since(since) >= unknownWait
 }
 
 // store enqueues the batch in order and yields what became of each: with one

@@ -24,7 +24,7 @@ import (
 func spoolJob(i int) queue.Job {
 	return queue.Job{Provider: "billing", ID: fmt.Sprintf("stripe:evt_%d", i), Path: "/events", Method: "PUT",
 		Headers: map[string]string{"Content-Type": "application/json"}, Priority: queue.PriorityHigh,
-		MaxAge: time.Minute, Attempts: 3, Body: []byte(fmt.Sprintf(`{"id":"evt_%d","b":"%s"}`, i, strings.Repeat("\x00\xff", i%50)))}
+		MaxAge: time.Minute, Attempts: 3, Keep: time.Hour, Body: []byte(fmt.Sprintf(`{"id":"evt_%d","b":"%s"}`, i, strings.Repeat("\x00\xff", i%50)))}
 }
 
 func openSpool(t testing.TB, dir string, q Enqueuer, change func(*SpoolConfig)) *Spool {
