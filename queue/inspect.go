@@ -229,8 +229,8 @@ func (c *Client) listSegment(ctx context.Context, provider string, seg segment, 
 		if err != nil {
 			continue // another program's
 		}
-		if i.State != seg.state && !(seg.state == Running && i.State.Final()) && seg.part == "" {
-			continue
+		if i.State != seg.state && seg.part == "" {
+			continue // it moved on; where it is final already, it stands among the final ones
 		}
 		page.Jobs = append(page.Jobs, i)
 	}

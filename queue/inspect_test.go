@@ -151,6 +151,24 @@ func TestListMoves(t *testing.T) {
 	})
 }
 
+// TestListOnce: a job whose call has ended, and which asynq has not let go yet,
+// is final, and listed once.
+func TestListOnce(t *testing.T) {
+	both(t, func(t *testing.T, f *fixture) {
+		f.put(Job{ID: "a"})
+		f.take()
+		f.must(f.rdb.Set(t.Context(), f.k.Tombstone("a"), `{"s":"succeeded","h":"x","a":1,"t":1}`, time.Hour).Err())
+		f.must(f.rdb.ZAdd(t.Context(), f.k.Done(Succeeded), redis.Z{Score: 1, Member: "a"}).Err())
+		for state, want := range map[State]int{"": 1, Succeeded: 1, Running: 0} {
+			p, err := f.List(t.Context(), "sms", Filter{State: state})
+			f.must(err)
+			if len(p.Jobs) != want {
+				t.Errorf("state %q: listed %d times, want %d", state, len(p.Jobs), want)
+			}
+		}
+	})
+}
+
 // TestListLarge is case QUE-26 for looking: 20,000 final jobs in one set.
 func TestListLarge(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
