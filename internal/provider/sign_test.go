@@ -40,7 +40,7 @@ func TestSignedAttempts(t *testing.T) {
 		})
 		defer stop()
 		call := Call{Path: "/events", Body: []byte(`{"n": 1}`), IdempotencyKey: "order-1"}
-		if res := p.Call(t.Context(), call); res.Fate != AgainSpent {
+		if res := p.Call(t.Context(), call); res.Fate != Again {
 			t.Errorf("the first attempt: %+v", res)
 		}
 		time.Sleep(10 * time.Minute)
