@@ -53,7 +53,8 @@ type Decision struct {
 	RetryAfter time.Duration
 	// Reset is how long no more than Remaining can be counted on: until the
 	// window ends, until all logged units have left it, or, for buckets, the
-	// time in which the rate gives that many again.
+	// time in which the rate gives that many again. Where nothing remains it is
+	// the time until one unit does. 0 for Concurrency.
 	Reset time.Duration
 	// Source says who decided.
 	Source Source

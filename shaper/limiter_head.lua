@@ -18,7 +18,8 @@
 --   wait(c)  time until c units could be taken, -1 for never
 --   take(c)  writes the state with c units taken
 --   left()   units available after take
---   reset()  how long no more than left() can be counted on
+--   reset()  how long no more than left() can be counted on; where nothing is
+--            left, the end of the script answers wait(1) instead
 --   dirty    the state must be written even if nothing is taken
 -- A clock that steps back moves the state with it, once: nothing is stalled,
 -- nothing is given twice.

@@ -13,7 +13,7 @@ for i, key in ipairs(KEYS) do
   local p = {n = num(a(2)), per = num(a(3)), burst = num(a(4)), lease = num(a(5)),
     back = num(a(8)), backat = num(a(9)), place = a(10)}
   local s = algo[a(1)](key, now, p)
-  s.cost, s.least, s.shadow = num(a(6)), num(a(7)), a(11) == '1'
+  s.cost, s.least, s.shadow, s.windowed = num(a(6)), num(a(7)), a(11) == '1', a(1) ~= 'concurrency'
   s.ok = s.avail >= s.least
   if not s.ok and not s.shadow then all = false end
   asks[i] = s
@@ -31,8 +31,10 @@ for _, s in ipairs(asks) do
   end
   out[#out + 1] = s.ok and 1 or 0
   out[#out + 1] = taken
-  out[#out + 1] = s.left()
+  local left, reset = s.left(), s.reset()
+  if left <= 0 and s.windowed then reset = s.wait(1) end
+  out[#out + 1] = left
   out[#out + 1] = wait
-  out[#out + 1] = s.reset()
+  out[#out + 1] = reset
 end
 return out

@@ -147,7 +147,11 @@ func (s *MemoryLimitStore) Decide(_ context.Context, asks []Ask) ([]Decision, er
 			taken = min(a.Cost, c.at(now, p))
 			c.take(p, taken)
 		}
-		out[i] = decision(a, now, ok[i], taken, c.left(p), wait, c.reset(p))
+		left, reset := c.left(p), c.reset(p)
+		if left <= 0 && a.Policy.Algorithm != Concurrency {
+			reset = c.wait(p, 1)
+		}
+		out[i] = decision(a, now, ok[i], taken, left, wait, reset)
 	}
 	return out, nil
 }
