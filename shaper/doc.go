@@ -11,4 +11,10 @@
 // one interval apart, whichever process gets them, so the fleet emits one even
 // stream. Read gate.lua for the decision itself, [Limits] for the numbers, and
 // package guard for what most callers want.
+//
+// At our own door nothing waits: a [Policy] refuses at once. A [LimitStore]
+// counts what clients use, in Redis for a fleet or in memory, with seven
+// algorithms that decide alike on both; [BatchLimitStore] saves round trips
+// within a stated error, [FallbackLimitStore] decides while Redis is away. The
+// middleware is shaper/limithttp.
 package shaper
