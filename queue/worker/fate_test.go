@@ -321,3 +321,20 @@ func TestHTTPFates(t *testing.T) {
 		r.clean()
 	})
 }
+
+// TestExpiredAsksForNoSlot: the handler ends an expired job without the guard.
+func TestExpiredAsksForNoSlot(t *testing.T) {
+	w := &Worker{clock: &clock{}, log: quietLog(), hands: newHands(), cfg: Config{Handler: func(context.Context, *Job) error { return nil }}}
+	w.guard = func(context.Context, guard.Request, guard.Call) error {
+		t.Error("the guard was asked")
+		return nil
+	}
+	headers, err := layout.Envelope{Version: 1, Cost: 1, Due: 1, Expires: 2}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, f := w.attempt(t.Context(), &hand{id: "a"}, asynq.NewTaskWithHeaders(layout.TaskJob, nil, headers))
+	if f.verdict != final || f.state != layout.Expired {
+		t.Errorf("%+v", f)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -103,7 +104,11 @@ func TestStopCutsAtGrace(t *testing.T) {
 		}, func(c *Config) { c.Grace = 100 * time.Millisecond }))
 		r.enqueue(queue.Job{ID: "slow", Attempts: 1, Priority: queue.PriorityHigh})
 		<-begun
+		start := time.Now()
 		stop()
+		if d := time.Since(start); env.Virtual && d > time.Second {
+			t.Errorf("stopped after %s; the grace was 100ms", d)
+		}
 		if !returned {
 			t.Error("stopped before the call had returned")
 		}
@@ -148,6 +153,58 @@ func TestStopWithDeadRedis(t *testing.T) {
 		defer done()
 		_ = w.cfg.Guard.Close(closing)
 	})
+}
+
+// TestClientWaitsForTheHandler: asynq's retry, archive, done and requeue of a
+// job return when its handler has settled it, and not before; its recoverer
+// finds nothing. Nothing of it reaches Redis: there is none here.
+func TestClientWaitsForTheHandler(t *testing.T) {
+	sent := map[kind]call{}
+	all, err := probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		sent[recognise(shapes(), c.sha, c.keys, len(c.args))] = c
+	}
+	for _, k := range []kind{done, complete, retry, archive, requeue} {
+		synctest.Test(t, func(t *testing.T) {
+			got, hs := sent[k], newHands()
+			c := &client{known: shapes(), hands: hs}
+			id := got.args[0].(string)
+			if !hs.add(id, "p", "", false) {
+				t.Fatal("not added")
+			}
+			h, ctx := hs.begin(t.Context(), id)
+			returned := false
+			go func() {
+				if err := c.EvalSha(context.Background(), got.sha, got.keys, got.args...).Err(); err != nil {
+					t.Error(err)
+				}
+				returned = true
+			}()
+			synctest.Wait()
+			if returned {
+				t.Errorf("%s returned while the handler runs", k)
+			}
+			if asked := context.Cause(ctx) == errCancelled; asked != (k == retry || k == archive) {
+				t.Errorf("%s: asked to cancel is %v", k, asked)
+			}
+			hs.settled(h)
+			synctest.Wait()
+			if !returned {
+				t.Errorf("%s did not return", k)
+			}
+			if err := c.EvalSha(context.Background(), got.sha, got.keys, got.args...).Err(); err != nil {
+				t.Errorf("%s of a settled job: %v", k, err)
+			}
+		})
+	}
+	old := sent[expiredList]
+	c := &client{known: shapes(), hands: newHands()}
+	if ids, err := c.EvalSha(t.Context(), old.sha, old.keys, old.args...).Slice(); err != nil || len(ids) != 0 {
+		t.Errorf("the recoverer finds %v, %v", ids, err)
+	}
 }
 
 // TestSlotIsHeldWhileTheHandlerRuns: at a task's deadline, and on its cancel

@@ -298,3 +298,32 @@ func (c refusing) EvalSha(ctx context.Context, sha string, keys []string, args .
 	*c.asked++
 	return redis.NewCmdResult(nil, context.DeadlineExceeded)
 }
+
+// TestExpiredDoNotCount: jobs past their max_age are taken beside the k, so a
+// line of them never keeps a live job waiting, and at most as many as there
+// are slots. Count them in take.lua and it fails.
+func TestExpiredDoNotCount(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient, env *redistest.Env) {
+		r := newRig(t, rdb, env)
+		for i := range 250 {
+			p := queue.PriorityDefault
+			if i%5 == 0 {
+				p = queue.PriorityHigh
+			}
+			r.enqueue(queue.Job{ID: fmt.Sprintf("old%03d", i), MaxAge: time.Millisecond, Priority: p})
+		}
+		r.enqueue(queue.Job{ID: "live1"})
+		r.enqueue(queue.Job{ID: "live2"})
+		time.Sleep(5 * time.Millisecond)
+		in := r.bare("p1", 1000, shaper.Limits{})
+		if got := r.take(in, 1); len(got) != 200 {
+			t.Errorf("%d taken at once; 200 is the most", len(got))
+		}
+		if got := r.take(in, 1); len(got) != 51 || got[50] != "live1" {
+			t.Errorf("took %d, the last is %q", len(got), got[len(got)-1])
+		}
+		if _, parked := in.hands.counts(); parked != 1 {
+			t.Errorf("%d count as parked", parked)
+		}
+	})
+}

@@ -200,7 +200,8 @@ func TestTakesWhenItsTurnIsNear(t *testing.T) {
 
 // TestFullRedis: with maxmemory reached, workers still drain: taking, settling,
 // giving back and recovering are allowed (allow-oom), enqueuing is not. Take
-// the flags off take.lua and no job is ever called again.
+// the flags off take.lua and no job is ever called again. (settle.lua would do
+// without them: it removes before it writes.)
 func TestFullRedis(t *testing.T) {
 	redistest.Real(t, func(t *testing.T, rdb redis.UniversalClient, env *redistest.Env) {
 		r := newRig(t, rdb, env)
