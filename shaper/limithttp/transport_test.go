@@ -1,6 +1,7 @@
 package limithttp
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -98,12 +99,17 @@ func TestTransportHearsRetryAfter(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	c.Timeout = 200 * time.Millisecond
-	if r, err := c.Get(url); err == nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.Do(req); err == nil {
 		_ = r.Body.Close()
 		t.Fatal("a call went while held")
-	} else if !errors.Is(err, guard.ErrNotCalled) {
-		t.Errorf("error %v, want ErrNotCalled", err)
+	} else if !errors.Is(err, guard.ErrNotCalled) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want ErrNotCalled and the context's", err)
 	}
 	if calls.Load() != 1 {
 		t.Errorf("%d calls, want 1", calls.Load())
