@@ -69,7 +69,7 @@ func (g generic) signed(t string) (scheme, error) {
 	case strings.Count(t, body) != 1:
 		return nil, fmt.Errorf("%w: signed must hold {body} exactly once: what is not signed can be changed by anybody", ErrConfig)
 	case strings.Contains(t, stamp) != (g.timeHeader != ""):
-		return nil, fmt.Errorf("%w: signed and timestamp_header go together: {timestamp} must stand in the one as soon as the other is set", ErrConfig)
+		return nil, fmt.Errorf("%w: signed must hold {timestamp} where timestamp_header is set, and only there", ErrConfig)
 	}
 	g.before, g.after, _ = strings.Cut(t, body)
 	return g, nil

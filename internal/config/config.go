@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock-io/penstock/shaper"
+	"github.com/penstock-io/penstock/webhooks"
 )
 
 // Defaults of what a file leaves out.
@@ -56,6 +57,10 @@ type Config struct {
 	LogKeys bool
 	// Providers, in the order of the file. Never empty.
 	Providers []Provider
+	// Webhooks, in the order of the file.
+	Webhooks []Webhook `json:",omitzero"`
+	// Spool of the webhooks.
+	Spool Spool `json:",omitzero"`
 }
 
 // Auth are the bearer tokens that the API accepts.
@@ -101,6 +106,9 @@ type Provider struct {
 	Retry Retry
 	// Keep is how long a final job's id is remembered.
 	Keep time.Duration
+	// Sign are the secrets that every call is signed with, by Standard Webhooks.
+	// None: calls are not signed.
+	Sign []webhooks.Secret `json:",omitzero"`
 }
 
 // Retry are the defaults of a provider's jobs.

@@ -28,6 +28,8 @@ var testEnv = map[string]string{
 	"BROKEN_URL":    "redis://app:top%secret@127.0.0.1:6380/2",
 	"NEWLINE":       "topsecret\r\nX-Evil: 1",
 	"NESTED":        "${OPS_TOKEN}",
+	"WHSEC":         "whsec_topsecret_topsecret",
+	"STANDARD":      "whsec_dG9wc2VjcmV0dG9wc2VjcmV0dG9wc2VjcmV0",
 }
 
 func lookup(name string) (string, bool) { v, ok := testEnv[name]; return v, ok }

@@ -9,14 +9,18 @@ import (
 // aliases are words people bring from elsewhere, each with where to say it
 // here: the first whose head is known at that place is offered.
 var aliases = map[string][]string{
-	"host": {"base_url", "url"}, "endpoint": {"base_url"}, "address": {"base_url", "url"}, "addr": {"url"},
+	"host": {"base_url", "url"}, "endpoint": {"base_url", "path"}, "url": {"base_url", "path"}, "address": {"base_url", "url"}, "addr": {"url"},
 	"rps": {"rate"}, "rate_limit": {"rate"}, "per_second": {"rate"}, "requests_per_second": {"rate"},
 	"parallel": {"concurrency"}, "max_in_flight": {"concurrency"}, "workers": {"concurrency"},
 	"retries": {"attempts", "retry.attempts"}, "max_retries": {"attempts", "retry.attempts"},
 	"max_attempts": {"attempts", "retry.attempts"}, "backoff": {"base", "retry.base"}, "max_age": {"retry.max_age"},
 	"ttl": {"keep", "max_age"}, "retention": {"keep"}, "user": {"username"}, "pass": {"password"},
 	"database": {"db"}, "ca_cert": {"ca"}, "port": {"listen"}, "bind": {"listen"}, "tokens": {"auth"},
-	"token": {"auth"}, "secret": {"token"}, "key": {"token"}, "upstreams": {"providers"},
+	"token": {"auth"}, "secret": {"secrets", "token", "value"}, "key": {"token", "secrets"}, "upstreams": {"providers"}, "hooks": {"webhooks"},
+	"algorithm": {"digest"}, "algo": {"digest"}, "hash": {"digest"}, "signature_header": {"header"}, "provider": {"to"}, "target": {"to"},
+	"forward": {"headers"}, "forward_headers": {"headers"}, "pass_headers": {"headers"}, "dedup": {"window"}, "dedup_window": {"window"}, "dedupe_window": {"window"},
+	"id_header": {"event_id"}, "idempotency_header": {"event_id"}, "type": {"scheme"}, "kind": {"scheme"}, "base_url": {"public_url"},
+	"directory": {"dir"}, "max_size": {"max_bytes", "max_body"}, "sync": {"fsync"}, "valid_until": {"expires"}, "name": {"label"},
 }
 
 // remarks are said instead of a hint, by the mapping and the field.
@@ -25,6 +29,7 @@ var remarks = map[string]string{
 	"redis.tls.insecure_skip_verify": noVerify,
 	"redis.tls.skip_verify":          noVerify,
 	"redis.tls.verify":               noVerify,
+	"webhooks.*.spool":               "one spool serves all webhooks: write spool: {dir: …} at the top of the file",
 }
 
 const noVerify = "verification cannot be turned off; name the authority's certificate as ca, or the name to expect as server_name"

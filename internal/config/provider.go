@@ -58,7 +58,7 @@ func (r *reader) providers(root *object) []Provider {
 func (r *reader) provider(v value, p *Provider) {
 	before := len(r.faults)
 	o := r.object(v, "providers.*", "base_url", "headers", "timeout", "max_body", "allow_private",
-		"rate", "burst", "headroom", "concurrency", "retry", "keep", "when_store_away", "adaptive")
+		"rate", "burst", "headroom", "concurrency", "retry", "keep", "sign", "when_store_away", "adaptive")
 	o.line = p.Line
 	p.Timeout, p.MaxBody, p.Keep = DefaultTimeout, DefaultMaxBody, DefaultKeep
 	p.Headers = r.headers(o)
@@ -68,6 +68,7 @@ func (r *reader) provider(v value, p *Provider) {
 	o.duration("keep", &p.Keep, time.Minute, MaxKeep)
 	r.limits(o, p)
 	r.retry(o, p)
+	r.sign(o, p)
 	var word string
 	o.word("when_store_away", &word, "stop", "local_share")
 	o.word("adaptive", &word, "on", "shadow", "off")

@@ -15,7 +15,7 @@ func (r *reader) root(v value, c *Config) {
 		r.fault(v.line, "", "must be a mapping with redis, listen, auth and providers, not %s", kindOf(v.node))
 		return
 	}
-	o := r.object(v, "", "redis", "listen", "auth", "log_keys", "providers")
+	o := r.object(v, "", "redis", "listen", "auth", "log_keys", "providers", "webhooks", "spool")
 	c.Redis = r.redis(o)
 	c.Listen = DefaultListen
 	if o.text("listen", &c.Listen) {
@@ -29,6 +29,8 @@ func (r *reader) root(v value, c *Config) {
 	}
 	o.flag("log_keys", &c.LogKeys)
 	c.Providers = r.providers(o)
+	r.webhooks(o, c)
+	r.spool(o, c)
 }
 
 // checkListen says what is wrong with an address to listen on, or "".
