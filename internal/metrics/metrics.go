@@ -27,6 +27,7 @@ var (
 type Metrics struct {
 	registry *prometheus.Registry
 	watched  watched
+	hooks    hookMetrics
 
 	attempts     *prometheus.CounterVec
 	callTime     *prometheus.HistogramVec
@@ -65,6 +66,7 @@ func New() *Metrics {
 	m.jobAttempts = m.histogram("penstock_job_attempts", "Attempts of a job that became final.", triesBuckets)
 	m.reclaimed = m.counter("penstock_jobs_reclaimed_total", "Jobs given back to the line that others lost, by cause.", "cause")
 	m.watched.init(m.registry)
+	m.hooks.init(m.registry)
 	return m
 }
 
