@@ -45,16 +45,6 @@ func (e *DoneError) Error() string { return ErrDone.Error() }
 // Is makes errors.Is(err, ErrDone) true.
 func (e *DoneError) Is(target error) bool { return target == ErrDone }
 
-// AccountError says that an account could not pay for an arrival.
-type AccountError struct {
-	Account string
-	Balance int64 // thousandths of a token
-}
-
-func (e *AccountError) Error() string {
-	return fmt.Sprintf("account %s holds only %d thousandths", e.Account, e.Balance)
-}
-
 // Record is written in the same script as a settlement: what a queue keeps of
 // a job that is final. Name is below the gate's prefix ("id:<job>").
 type Record struct {
@@ -91,6 +81,8 @@ type GateConfig struct {
 	// Limits are the file's. Written at Open where they differ from the file's
 	// values last written; what stands in Redis is what is obeyed.
 	Limits Limits
+	// Account pays for retries. Zero: there is none, and they go like any other.
+	Account Account
 	// Tag is a fingerprint of the credentials; when it changes, a hold for
 	// refused credentials is released.
 	Tag string
@@ -110,10 +102,11 @@ type GateConfig struct {
 // several goroutines. Its one goroutine runs only while there is something to
 // do; Close ends it.
 type Gate struct {
-	cfg    GateConfig
-	script *Script
-	proc   string // this gate in this process; part of every permit's id
-	prefix string
+	cfg     GateConfig
+	script  *Script
+	proc    string // this gate in this process; part of every permit's id
+	prefix  string
+	account string // as the script reads it
 
 	mu      sync.Mutex
 	kick    chan struct{}
@@ -155,6 +148,9 @@ type view struct {
 	shut        string
 	shutUntil   time.Time
 	concurrency int
+	generation  uint64
+	phase       string
+	probing     bool // one call at a time goes
 }
 
 // NewGate checks cfg; nothing is sent yet.
@@ -166,6 +162,9 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 		return nil, errors.New("gate: Name is missing; give the queue's name")
 	}
 	if err := cfg.Limits.Validate(); err != nil {
+		return nil, fmt.Errorf("gate %s: %w", cfg.Name, err)
+	}
+	if err := cfg.Account.Validate(); err != nil {
 		return nil, fmt.Errorf("gate %s: %w", cfg.Name, err)
 	}
 	if cfg.Horizon < 0 || cfg.Lease < 0 {
@@ -189,13 +188,14 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 		return nil, fmt.Errorf("gate %s: %w", cfg.Name, err)
 	}
 	return &Gate{
-		cfg:    cfg,
-		script: gateScript,
-		proc:   hex.EncodeToString(id),
-		prefix: Prefix(cfg.Name),
-		kick:   make(chan struct{}, 1),
-		quit:   make(chan struct{}),
-		live:   map[string]*Permit{},
+		cfg:     cfg,
+		script:  gateScript,
+		proc:    hex.EncodeToString(id),
+		prefix:  Prefix(cfg.Name),
+		account: cfg.Account.String(),
+		kick:    make(chan struct{}, 1),
+		quit:    make(chan struct{}),
+		live:    map[string]*Permit{},
 	}, nil
 }
 
@@ -217,10 +217,9 @@ type Arrival struct {
 	Record string
 	// Cost in calls of the rate. Zero: 1.
 	Cost int
-	// Account, if set, is charged with Charge thousandths on a grant, and the
-	// arrival is refused with an AccountError where it cannot pay.
-	Account string
-	Charge  int64
+	// Pays says that this is a retry, which the account pays for. Where a token
+	// is needed and there is none, it is refused with an *AccountError.
+	Pays bool
 }
 
 type waiter struct {
@@ -341,6 +340,21 @@ func (g *Gate) Limits() Limits {
 		return g.seen.limits
 	}
 	return g.cfg.Limits
+}
+
+// Phase returns the breaker's phase that the gate obeyed when it was last
+// asked; empty where health decides nothing.
+func (g *Gate) Phase() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seen.phase
+}
+
+// Waiting returns how many callers in this process wait for a permit.
+func (g *Gate) Waiting() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.waiting)
 }
 
 // Processes returns how many processes used the gate in the last 15 s, at

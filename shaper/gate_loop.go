@@ -233,8 +233,8 @@ func (g *Gate) takeLocked(req *request, ans *answer, arrived time.Time) {
 
 func (g *Gate) grantLocked(w *waiter, v verdict, arrived time.Time) {
 	p := &Permit{
-		gate: g, id: w.id, job: w.Job, cost: w.Cost, pays: w.Account, charge: w.Charge,
-		slot: arrived.Add(v.after), tat: v.tat,
+		gate: g, id: w.id, job: w.Job, cost: w.Cost, pays: w.Pays,
+		slot: arrived.Add(v.after), tat: v.tat, generation: g.seen.generation, probe: g.seen.probing,
 	}
 	if len(g.live) == 0 {
 		g.renewAt = arrived.Add(g.cfg.Lease / 4)
@@ -253,7 +253,12 @@ func patience(v verdict) time.Duration {
 	switch v.reason {
 	case "rate", "turn":
 		return v.after
-	case "concurrency", "probing":
+	case "probing":
+		if v.after > 0 {
+			return v.after + rand.N(10*time.Millisecond)
+		}
+		fallthrough
+	case "concurrency":
 		return pollPlaces/2 + rand.N(pollPlaces)
 	}
 	d := pollShut/2 + rand.N(pollShut)

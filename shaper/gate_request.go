@@ -83,7 +83,7 @@ func (g *Gate) key(name string) string { return g.prefix + name }
 func (g *Gate) send(ctx context.Context, req *request) (*answer, error) {
 	keys := []string{
 		g.key("gate"), g.key("permits"), g.key("running"), g.key("crash"), g.key("expired"), g.key("control"),
-		g.key("held_until"), g.key("paused"), g.key("turns"), g.key("reply:" + g.proc), g.key("refused"), g.key("accounts"),
+		g.key("held_until"), g.key("paused"), g.key("turns"), g.key("reply:" + g.proc), g.key("refused"),
 	}
 	l := req.limits
 	args := []any{
@@ -91,6 +91,7 @@ func (g *Gate) send(ctx context.Context, req *request) (*answer, error) {
 		g.prefix, g.key("wake"), req.waiting, req.touch,
 		l.Rate.N, l.Rate.Per.Microseconds(), headroomMicros(l), l.Burst, l.Concurrency, l.Interval().Microseconds(),
 		fingerprint(g.cfg.Limits), len(req.settles), len(req.renewals), len(req.arrivals), req.version,
+		g.account,
 	}
 	for _, s := range req.settles {
 		args = s.append(args)
@@ -109,36 +110,38 @@ func (g *Gate) send(ctx context.Context, req *request) (*answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gate %s: answer not understood: %w", g.cfg.Name, err)
 	}
-	for i := range ans.verdicts {
-		if e, ok := ans.verdicts[i].err.(*AccountError); ok {
-			e.Account = req.arrivals[i].Account
-		}
-	}
 	return ans, nil
 }
 
 // append adds what gate.lua calls an arrival, in its shortest form.
 func (w *waiter) append(args []any) []any {
 	args = append(args, w.id, w.Job)
-	switch plain := w.Cost == 1 && w.Account == ""; {
-	case plain && w.Record == "":
+	usual := w.Record != "" && w.Record == RecordName(w.Job)
+	switch {
+	case w.Cost == 1 && !w.Pays && w.Record == "":
 		return append(args, "1")
-	case plain && w.Record == RecordName(w.Job):
+	case w.Cost == 1 && !w.Pays && usual:
 		return append(args, "r")
+	case w.Cost == 1 && usual:
+		return append(args, "R")
 	}
-	return append(args, "*", w.Cost, w.Account, w.Charge, w.Record)
+	return append(args, "*", w.Cost, w.Pays, w.Record)
 }
 
 // append adds what gate.lua calls a settlement, in its shortest form.
 func (s *settlement) append(args []any) []any {
 	p := s.permit
 	args = append(args, p.id, p.job)
-	plain := s.called && s.OK && s.Hold == 0 && !s.Refused && s.Account == ""
+	plain := s.called && s.OK && s.Hold == 0 && !s.Refused
+	bare, recorded := "k", "o"
+	if s.Earns {
+		bare, recorded = "K", "O"
+	}
 	switch r := s.Record; {
 	case plain && r == nil:
-		return append(args, "k")
+		return append(args, bare)
 	case plain && r.Name == RecordName(p.job) && (r.Index == "" || r.Member == p.job):
-		return append(args, "o", r.Value, max(1, r.TTL.Milliseconds()), r.Index)
+		return append(args, recorded, r.Value, max(1, r.TTL.Milliseconds()), r.Index)
 	}
 	kind, outcome, back := "r", "excluded", p.tat
 	if s.called {
@@ -154,7 +157,7 @@ func (s *settlement) append(args []any) []any {
 		rec = *s.Record
 	}
 	return append(args, "*", kind, outcome, back, s.Hold.Microseconds(), s.Refused, s.Capped,
-		s.Account, s.Credit, rec.Name, rec.Value, max(1, rec.TTL.Milliseconds()), rec.Index, rec.Member, p.cost)
+		s.Earns, rec.Name, rec.Value, max(1, rec.TTL.Milliseconds()), rec.Index, rec.Member, p.cost)
 }
 
 // parseAnswer reads {now, lines of text}; see gate.lua. A kept answer is
@@ -180,7 +183,10 @@ func parseAnswer(res []any, arrivals int) (*answer, error) {
 		a.limits.Headroom = NoHeadroom
 	}
 	a.limits.Burst = int(p.int())
-	a.limits.Concurrency = a.concurrency
+	a.limits.Concurrency = int(p.int())
+	a.generation = uint64(p.int())
+	a.phase = p.text()
+	a.probing = p.int() == 1
 	a.shut = p.text()
 	if until := p.int(); until > 0 {
 		a.shutUntil = time.Now().Add(micros(until - now))
@@ -246,8 +252,11 @@ func (p *fields) verdict(age time.Duration) verdict {
 		case "poison":
 			v.err = ErrPoison
 		case "account":
-			n, _ := strconv.ParseInt(extra, 10, 64)
-			v.err = &AccountError{Balance: n}
+			n, err := strconv.ParseInt(extra, 10, 64)
+			if err != nil && p.err == nil {
+				p.err = err
+			}
+			v.err = &AccountError{After: max(0, micros(n)-age)}
 		default:
 			v.err = fmt.Errorf("refused: %s %s", kind, v.reason)
 		}

@@ -192,19 +192,18 @@ func (d delay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 }
 
 // state reads everything the gate keeps but what may differ between two equal
-// states: sequence and last request.
+// states: sequence, last request, and when somebody was last refused.
 func state(t *testing.T, rdb redis.UniversalClient) map[string]any {
 	t.Helper()
 	ctx := t.Context()
 	gate := rdb.HGetAll(ctx, "penstock:{sms}:gate").Val()
-	for _, f := range []string{"seq", "last", "xat"} {
+	for _, f := range []string{"seq", "last", "xat", "fref"} {
 		delete(gate, f)
 	}
 	return map[string]any{
-		"gate":     gate,
-		"permits":  rdb.ZRange(ctx, "penstock:{sms}:permits", 0, -1).Val(),
-		"running":  rdb.HGetAll(ctx, "penstock:{sms}:running").Val(),
-		"accounts": rdb.HGetAll(ctx, "penstock:{sms}:accounts").Val(),
+		"gate":    gate,
+		"permits": rdb.ZRange(ctx, "penstock:{sms}:permits", 0, -1).Val(),
+		"running": rdb.HGetAll(ctx, "penstock:{sms}:running").Val(),
 	}
 }
 
@@ -245,22 +244,43 @@ func TestDenialTakesNothing(t *testing.T) {
 // An account that cannot pay refuses the arrival; a permit not used pays back.
 func TestAccounts(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient, env *redistest.Env) {
-		g := testGate(t, rdb, Limits{})
+		g := testGate(t, rdb, Limits{Concurrency: 1}, func(c *GateConfig) {
+			c.Account = Account{Earn: 100, Spend: 1000, Trickle: 1, Cap: 1500, Contended: time.Hour, Longest: time.Hour}
+		})
+		tokens := func() string {
+			n, _, _ := strings.Cut(rdb.HGet(t.Context(), "penstock:{sms}:gate", "acct").Val(), " ")
+			return n
+		}
+		settle := func(p *Permit, s Settlement) {
+			t.Helper()
+			if err := p.SettleWait(t.Context(), s, time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Nobody waits: retries go, and take what there is.
+		for range 3 {
+			settle(mustAcquire(t, g, Arrival{Pays: true}), Settlement{})
+		}
+		if got := tokens(); got != "0" {
+			t.Errorf("%s thousandths are left of 1500 after 3 retries", got)
+		}
+		// A first attempt was refused: now a token is needed, and there is none.
+		p := mustAcquire(t, g, Arrival{})
+		refused(t, g, Arrival{}, 50*time.Millisecond)
+		settle(p, Settlement{OK: true, Earns: true})
 		var poor *AccountError
-		if _, err := g.Acquire(t.Context(), Arrival{Account: "retry", Charge: 1000}); !errors.As(err, &poor) || poor.Account != "retry" {
+		if _, err := g.Acquire(t.Context(), Arrival{Pays: true}); !errors.As(err, &poor) || poor.After < time.Second {
 			t.Fatalf("an empty account paid: %v", err)
 		}
-		if err := mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{OK: true, Account: "retry", Credit: 1500}, time.Second); err != nil {
-			t.Fatal(err)
+		for range 9 {
+			settle(mustAcquire(t, g, Arrival{}), Settlement{OK: true, Earns: true})
 		}
-		p := mustAcquire(t, g, Arrival{Account: "retry", Charge: 1000})
+		p = mustAcquire(t, g, Arrival{Pays: true})
+		p.Release() // what was paid goes back, once
 		p.Release()
-		p.Release()
-		p = mustAcquire(t, g, Arrival{Account: "retry", Charge: 1000})
-		p.Settle(Settlement{OK: true})
-		mustAcquire(t, g, Arrival{}).SettleWait(t.Context(), Settlement{OK: true}, time.Second)
-		if got := rdb.HGet(t.Context(), "penstock:{sms}:accounts", "retry").Val(); got != "500" {
-			t.Errorf("balance %s, want 500", got)
+		settle(mustAcquire(t, g, Arrival{Pays: true}), Settlement{OK: true})
+		if _, err := g.Acquire(t.Context(), Arrival{Pays: true}); !errors.As(err, &poor) {
+			t.Errorf("an account that paid once paid twice: %v", err)
 		}
 	})
 }

@@ -10,15 +10,16 @@ import (
 // calls in flight. Its lease is renewed until it is settled or released.
 // Methods are safe for several goroutines.
 type Permit struct {
-	gate   *Gate
-	id     string
-	job    string
-	cost   int
-	pays   string // account charged
-	charge int64
-	slot   time.Time
-	tat    int64 // the gate's theoretical arrival time after this grant; 0 without a rate
-	once   sync.Once
+	gate       *Gate
+	id         string
+	job        string
+	cost       int
+	pays       bool // the account was charged
+	slot       time.Time
+	tat        int64 // the gate's theoretical arrival time after this grant; 0 without a rate
+	generation uint64
+	probe      bool
+	once       sync.Once
 
 	mu     sync.Mutex
 	lost   bool
@@ -37,9 +38,8 @@ type Settlement struct {
 	// Refused says that our credentials were refused. Five different jobs in a
 	// row, with no OK between, hold the gate; a probe each 60 s tries again.
 	Refused bool
-	// Account gets Credit thousandths.
-	Account string
-	Credit  int64
+	// Earns credits the account: a first attempt that succeeded.
+	Earns bool
 	// Record is written in the same script. Nil: none.
 	Record *Record
 }
@@ -76,6 +76,14 @@ func (p *Permit) markLost() {
 
 // Slot is the moment the call was allowed to start, on the monotonic clock.
 func (p *Permit) Slot() time.Time { return p.slot }
+
+// Generation is the one of health's decisions that the call starts in: results
+// of calls from an older one change nothing.
+func (p *Permit) Generation() uint64 { return p.generation }
+
+// Probe reports whether the call is a probe: the only one in flight over the
+// whole fleet, because nobody knows whether the provider is well.
+func (p *Permit) Probe() bool { return p.probe }
 
 // awaitSlot sleeps until the slot. It returns false where the slot was missed
 // by too much.
@@ -134,7 +142,7 @@ func (p *Permit) SettleWait(ctx context.Context, s Settlement, grace time.Durati
 // Release gives the permit back unused. Its slot returns to the line where it
 // was the newest; else it is forfeited: two calls must never get one slot.
 func (p *Permit) Release() {
-	p.end(Settlement{Excluded: true, Account: p.pays, Credit: p.charge}, false)
+	p.end(Settlement{Excluded: true, Earns: p.pays}, false) // what was paid goes back
 }
 
 func (p *Permit) end(s Settlement, called bool) (stored <-chan struct{}) {

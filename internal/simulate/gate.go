@@ -138,8 +138,11 @@ type GateAnswer struct {
 	Rollback                                  bool
 	Lost                                      []string
 	Verdicts                                  []GateVerdict
-	// Generation of a call that starts on a permit of this answer.
+	// Generation of a call that starts on a permit of this answer, and Phase of
+	// the breaker; Probing: such a call is a probe.
 	Generation int64
+	Phase      string
+	Probing    bool
 	// Wake is whom the script wakes: "" nobody, "*" all, or a process.
 	Wake string
 }

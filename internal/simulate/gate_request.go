@@ -254,7 +254,8 @@ func (t *gateTick) finish() {
 	t.writeTurn()
 	a.Wake = t.wake()
 	a.Seq, a.Interval, a.Concurrency, a.InFlight = g.Seq, t.interval, t.conc, t.inFlight
-	a.Limits, a.Generation = g.Limits, g.Control.Generation
+	a.Limits, a.Generation, a.Phase = g.Limits, g.Control.Generation, g.Control.Phase
+	a.Probing = g.Control.Phase == "half_open" || g.Cautious != ""
 	if t.turns.looked {
 		a.Processes = t.turns.processes
 	}

@@ -35,7 +35,7 @@ func (t *gateTick) take(s *GateSettlement) {
 	if t.Probe == s.Permit {
 		t.Probe, t.ProbeUntil, t.probed = "", 0, true
 	}
-	if s.Record.Name != "" {
+	if _, stands := t.Records[s.Record.Name]; s.Record.Name != "" && !stands {
 		t.Records[s.Record.Name] = s.Record.Value
 	}
 }
