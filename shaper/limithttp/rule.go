@@ -46,6 +46,9 @@ type Rule struct {
 	// CostOf, if set, is asked for a request's cost instead; below 1 means 1.
 	// It must not read the body: see Charge for what only the body tells.
 	CostOf func(*http.Request) int64
+	// PerRequest keeps Charge and ChargeUpTo from this rule: it counts requests,
+	// whatever they hold.
+	PerRequest bool
 
 	// Shadow decides, counts and logs, and refuses nobody.
 	Shadow bool

@@ -1,8 +1,6 @@
 package limithttp
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"time"
@@ -185,41 +183,4 @@ func (v *visit) holdsPlaces() bool {
 		}
 	}
 	return false
-}
-
-// LimitedError is a refusal by Charge.
-type LimitedError struct{ Refusal Refusal }
-
-// Error names the rule and the wait.
-func (e *LimitedError) Error() string {
-	return fmt.Sprintf("limit %q: retry after %s", e.Refusal.Rule, e.Refusal.RetryAfter)
-}
-
-// Charge takes units more from every limit that counted the request of ctx,
-// all or none: for what only the body tells, like the size of a batch (one
-// unit was taken already). Call it before the answer is begun, so that the
-// fields show it. A *LimitedError says that nothing was taken; its
-// Refusal.Write answers the request. Where no door stands it does nothing.
-func Charge(ctx context.Context, units int64) error {
-	v, ok := ctx.Value(visitKey{}).(*visit)
-	if !ok || units <= 0 {
-		return nil
-	}
-	more := &visit{door: v.door, w: v.w, r: v.r, now: time.Now(), client: v.client, full: v.full}
-	for i, a := range v.asks {
-		if a.Policy.Algorithm == shaper.Concurrency {
-			continue
-		}
-		a.Cost = min(units, shaper.MaxPolicyN)
-		more.rules, more.asks, more.routes = append(more.rules, v.rules[i]), append(more.asks, a), append(more.routes, v.routes[i])
-	}
-	var err error
-	if more.got, err = v.door.store.Decide(ctx, more.asks); err != nil {
-		return err
-	}
-	v.door.writeFields(more)
-	if ref, refused := more.judge(); refused {
-		return &LimitedError{Refusal: ref}
-	}
-	return nil
 }
