@@ -104,7 +104,7 @@ type Failures struct {
 	// Rise is how much f rises at most in a tick. Zero: 0.02.
 	Rise float64 `yaml:"rise"`
 	// Lead: f is a share of so many times the rate measured when the trouble
-	// began. Zero: 1.25.
+	// began. Zero: 1.2.
 	Lead float64 `yaml:"lead"`
 	// Widen is how much that rate grows in a second, as a share of it, while
 	// Used of what is allowed is used and no larger share of the calls fails
@@ -247,7 +247,7 @@ func (f *Failures) normal() {
 	def(&f.Power, 2)
 	def(&f.Fall, 0.02)
 	def(&f.Rise, 0.02)
-	def(&f.Lead, 1.25)
+	def(&f.Lead, 1.2)
 	def(&f.Widen, 0.02)
 	def(&f.Used, 0.95)
 }

@@ -29,8 +29,8 @@ func TestFactor(t *testing.T) {
 			t.Errorf("%d of %d: f = %.3f, want %.2f", test.bad, test.of, got, test.want)
 		}
 		w.want(t, "closed")
-		if ref := w.state.Trouble.Rate; test.want < 1 && math.Abs(ref-500) > 1 {
-			t.Errorf("%d of %d: R_ref = %.1f, want 500: 1.25 times the rate measured", test.bad, test.of, ref)
+		if ref := w.state.Trouble.Rate; test.want < 1 && math.Abs(ref-480) > 1 {
+			t.Errorf("%d of %d: R_ref = %.1f, want 480: 1.2 times the rate measured", test.bad, test.of, ref)
 		}
 	}
 }
@@ -193,8 +193,8 @@ func TestSlowStart(t *testing.T) {
 	w.step()
 	w.want(t, "open")
 	ref := w.state.Trouble.Rate
-	if math.Abs(ref-100) > 3 {
-		t.Fatalf("R_ref = %v, want 1.25 times 80", ref)
+	if math.Abs(ref-96) > 3 {
+		t.Fatalf("R_ref = %v, want 1.2 times 80", ref)
 	}
 	w.pass(6 * time.Second)
 	for range 3 {

@@ -171,6 +171,7 @@ func (s *sim) finish(j *job, how string) {
 	switch how {
 	case "succeeded":
 		r.Succeeded++
+		r.waits = append(r.waits, s.now-j.due)
 	case "dead":
 		r.Dead++
 	case "expired":

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"slices"
 	"sort"
 	"time"
 
@@ -96,14 +97,24 @@ func (r *Result) LatencyP(q float64, from, to time.Duration) time.Duration {
 			all = append(all, c.end-c.start)
 		}
 	}
+	return quantile(all, q)
+}
+
+// quantile returns the quantile q of all, 0 where there is none.
+func quantile(all []int64, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	all = slices.Clone(all)
+	slices.Sort(all)
 	return micro(all[min(len(all)-1, int(q*float64(len(all))))])
 }
 
-// Openings returns how often the breaker opened in [from, to).
+// ok returns how many of the calls that started in [from, to) succeeded.
+func (r *Result) ok(from, to time.Duration) int { return r.Of(breaker.OK, from, to) }
+
+// Openings returns how often the breaker opened in [from, to), failed probes
+// included.
 func (r *Result) Openings(from, to time.Duration) (n int) {
 	for _, e := range r.Events {
 		if e.To == "open" && e.From != "open" && e.At >= from && e.At < to {
@@ -138,14 +149,4 @@ func (r *Result) Gap(from, to time.Duration) time.Duration {
 		most, last = max(most, c.start-last), c.start
 	}
 	return micro(max(most, to.Microseconds()-last))
-}
-
-// Openings2 returns how often a closed breaker opened.
-func (r *Result) Openings2() (n int) {
-	for _, e := range r.Events {
-		if e.To == "open" && e.From == "closed" {
-			n++
-		}
-	}
-	return n
 }

@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"github.com/penstock-io/penstock/breaker"
-	"github.com/penstock-io/penstock/shaper"
 )
 
 // Provider is a provider's model. The zero value answers everything well, in 50 ms.
 type Provider struct {
 	// Limit that it enforces with 429s. Zero: none.
-	Limit shaper.Rate `yaml:"limit"`
+	Limit Rate `yaml:"limit"`
 	// Kind says how Limit counts: bucket, sliding or fixed. Empty: bucket.
 	Kind string `yaml:"kind"`
 	// Burst of a bucket. Zero: a tenth of the calls of a second, at least 1.
@@ -84,6 +83,7 @@ type model struct {
 	now     Provider  // base with them
 	limit   limiter
 	free    []int64 // when each server is free, a heap
+	line    []int64 // when each of those in line begins, in order
 }
 
 func newModel(s *sim, p Provider) *model {
@@ -155,10 +155,15 @@ func (m *model) serve() (int64, bool) {
 	for len(m.free) > m.now.Servers {
 		pop(&m.free)
 	}
+	for len(m.line) > 0 && m.line[0] <= m.sim.now {
+		m.line = m.line[1:]
+	}
 	start := max(m.sim.now, m.free[0])
-	waiting := float64(start-m.sim.now) / (float64(m.now.P50.Microseconds()) * m.now.Slow) * float64(m.now.Servers)
-	if waiting > float64(m.now.Queue) {
-		return 0, false
+	if start > m.sim.now {
+		if len(m.line) >= m.now.Queue {
+			return 0, false
+		}
+		m.line = append(m.line, start)
 	}
 	m.free[0] = start + work
 	down(m.free)

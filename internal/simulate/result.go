@@ -23,6 +23,8 @@ type Result struct {
 	Counts breaker.Counts
 	// Permits still held in the gate at the end.
 	Permits int
+	// Cuts of the ceiling.
+	Cuts int
 	// Changes of the breaker's state, cuts, and what is shed.
 	Events []Event
 	// Points, one for each tick of the law or each second.
@@ -32,6 +34,7 @@ type Result struct {
 
 	calls  []call
 	finals []int64 // when each final job ended, in order
+	waits  []int64 // of jobs that succeeded, from due to done
 }
 
 // call is one call as the provider saw it.
@@ -98,6 +101,9 @@ func (r *Result) sample(s *sim) {
 // note keeps a change.
 func (r *Result) note(s *sim, was breaker.State) {
 	st := s.sensor.state
+	if st.Ceiling.CutAt != was.Ceiling.CutAt {
+		r.Cuts++
+	}
 	from, to := was.Control(s.sc.Law).Phase, st.Control(s.sc.Law).Phase
 	r.Events = append(r.Events, Event{At: micro(s.now), From: from, To: to, Reason: st.Reason})
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 
 	"github.com/penstock-io/penstock/breaker"
 	"github.com/penstock-io/penstock/retrybudget"
@@ -62,15 +64,26 @@ type Fleet struct {
 
 // Limits are the gate's, as in a configuration file.
 type Limits struct {
-	Rate        shaper.Rate   `yaml:"rate"`
+	Rate        Rate          `yaml:"rate"`
 	Burst       int           `yaml:"burst"`
 	Headroom    time.Duration `yaml:"headroom"`
 	Concurrency int           `yaml:"concurrency"`
 }
 
+// Rate is a shaper.Rate whose faults in a file are named by line.
+type Rate struct{ shaper.Rate }
+
+// UnmarshalYAML reads N/s, N/m, N/h, N/d or N/10s.
+func (r *Rate) UnmarshalYAML(n ast.Node) error {
+	if err := r.UnmarshalText([]byte(strings.Trim(n.String(), `"'`))); err != nil {
+		return fmt.Errorf("line %d: %w", n.GetToken().Position.Line, err)
+	}
+	return nil
+}
+
 // shaper returns l as the gate's own type.
 func (l Limits) shaper() shaper.Limits {
-	return shaper.Limits{Rate: l.Rate, Burst: l.Burst, Headroom: l.Headroom, Concurrency: l.Concurrency}.Normal()
+	return shaper.Limits{Rate: l.Rate.Rate, Burst: l.Burst, Headroom: l.Headroom, Concurrency: l.Concurrency}.Normal()
 }
 
 // Retry is a job's retry policy, as in a configuration file.
@@ -88,7 +101,7 @@ type Retry struct {
 type Demand struct {
 	At time.Duration `yaml:"at"`
 	// Rate of jobs. Zero: none.
-	Rate shaper.Rate `yaml:"rate"`
+	Rate Rate `yaml:"rate"`
 	// Even spaces them evenly; else they come at random (a Poisson process).
 	Even bool `yaml:"even"`
 	// Jobs ends the entry after so many. Zero: no end.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/penstock-io/penstock/shaper"
 )
 
 // Change is something that happens at a moment of the timeline. What it does
@@ -18,7 +16,7 @@ type Change struct {
 	Every time.Duration `yaml:"every"`
 
 	// What changes of the provider; see Provider.
-	Limit      *shaper.Rate   `yaml:"limit"`
+	Limit      *Rate          `yaml:"limit"`
 	RetryAfter *time.Duration `yaml:"retry_after"`
 	Servers    *int           `yaml:"servers"`
 	Errors     *float64       `yaml:"errors"`

@@ -16,8 +16,8 @@ const (
 	maxSettles    = 200
 	reclaimAfter  = 30_000_000
 	// A process that is one of many asks not for every slot: together they ask
-	// spreadAsks times a slot, each at least once in spreadMost.
-	spreadAsks = 3
+	// about spreadAsks times a slot, each at least once in spreadMost.
+	spreadAsks = 6
 	spreadMost = 1_000_000
 )
 
@@ -237,8 +237,11 @@ func (w *worker) patience(v GateVerdict) int64 {
 	r := w.sim.rng
 	switch v.Reason {
 	case "rate", "turn":
-		spread := min(spreadMost, w.processes*w.interval/spreadAsks)
-		return max(v.After, spread/2+r.Int64N(spread+1))
+		later := r.Int64N(w.processes/spreadAsks+1) * w.interval
+		if later > spreadMost {
+			later = r.Int64N(spreadMost)
+		}
+		return v.After + later
 	case "concurrency", "probing":
 		return pollPlaces/2 + r.Int64N(pollPlaces)
 	}
