@@ -19,6 +19,7 @@ import (
 	"github.com/penstock-io/penstock/queue/worker"
 	"github.com/penstock-io/penstock/shaper"
 	"github.com/penstock-io/penstock/shaper/guard"
+	"github.com/penstock-io/penstock/webhooks"
 )
 
 // Role says what a process does.
@@ -77,10 +78,10 @@ func Serve(ctx context.Context, cfg *config.Config, opt Options) error {
 	if err != nil {
 		return err
 	}
-	st, err := openStore(ctx, cfg.Redis, opt.Logger)
+	st, err := openStore(cfg.Redis, opt.Logger)
 	if err != nil {
 		closeListener(ln)
-		return ended(ctx, err)
+		return err
 	}
 	a := &app{cfg: cfg, opt: opt, log: opt.Logger, store: st, metrics: metrics.New(), meters: &meters{}}
 	err = a.run(ctx, ln)
@@ -105,6 +106,7 @@ type app struct {
 	meters  *meters
 
 	queue    *queue.Client
+	hooks    *hooks
 	waker    *shaper.Waker
 	guards   []*guard.Guard
 	workers  []*worker.Worker
@@ -117,14 +119,28 @@ type app struct {
 
 // run starts everything and returns when it has stopped, or could not start.
 func (a *app) run(ctx context.Context, ln net.Listener) error {
-	web, err := a.build(ctx)
+	web, err := a.doors()
 	if err != nil {
 		closeListener(ln)
 		return err
 	}
+	faults := make(chan error, len(a.cfg.Providers)+1)
+	var srv *webServer
+	if ln != nil {
+		srv = startWeb(ln, web, a.log, faults)
+	}
+	// With a spool webhooks are taken in from now on, whether Redis answers or not.
+	if err := errors.Join(a.store.await(ctx, a.hooks.spools()), ctx.Err()); err != nil {
+		srv.stop(requestsWait)
+		return err
+	}
+	if err := a.build(ctx); err != nil {
+		srv.stop(requestsWait)
+		return err
+	}
+	web.started.Store(true)
 	var all sync.WaitGroup
 	defer all.Wait()
-	faults := make(chan error, len(a.workers)+1)
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
 
@@ -132,9 +148,7 @@ func (a *app) run(ctx context.Context, ln net.Listener) error {
 	for _, w := range a.workers {
 		all.Go(func() { faults <- ended(work, w.Run(work)) })
 	}
-	var srv *webServer
 	if ln != nil {
-		srv = startWeb(ln, web, a.log, faults)
 		a.log.Info("listening", "addr", ln.Addr().String(), "role", a.opt.Role)
 	}
 	if a.opt.Started != nil {
@@ -147,9 +161,7 @@ func (a *app) run(ctx context.Context, ln net.Listener) error {
 	case fault = <-faults:
 	}
 	a.stopping.Store(true)
-	if srv != nil {
-		srv.stop(requestsWait)
-	}
+	srv.stop(requestsWait)
 	stopWork()
 	all.Wait()
 	// A worker that could not start may not be the first to say so.
@@ -159,20 +171,35 @@ func (a *app) run(ctx context.Context, ln net.Listener) error {
 	return fault
 }
 
-// build makes the rooms of this role; web is nil where nothing is served.
-func (a *app) build(ctx context.Context) (*api.Server, error) {
+// doors makes what jobs come in by, before the store has answered.
+func (a *app) doors() (*front, error) {
 	var err error
 	if a.queue, err = queue.NewClient(queue.Config{Redis: a.store.rdb, Namespace: a.cfg.Redis.Namespace, Logger: a.log}); err != nil {
 		return nil, err
 	}
 	a.waker = shaper.NewWaker(a.store.rdb)
 	a.fleet = newFleet(a.store.rdb, a.queue, a.cfg.Redis.Namespace, a.waker)
-	for _, p := range a.cfg.Providers {
-		if err := a.provider(ctx, p); err != nil {
-			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
+	a.hooks = &hooks{}
+	if a.opt.Role != RoleWorker {
+		if a.hooks, err = openHooks(a.cfg, a.queue, a.metrics, a.log); err != nil {
+			return nil, err
 		}
 	}
-	return a.web()
+	web, err := a.web()
+	if err != nil {
+		return nil, err
+	}
+	return &front{hooks: a.hooks, api: web, log: a.log}, nil
+}
+
+// build makes the rooms of this role that need the store.
+func (a *app) build(ctx context.Context) error {
+	for _, p := range a.cfg.Providers {
+		if err := a.provider(ctx, p); err != nil {
+			return fmt.Errorf("provider %s: %w", p.Name, err)
+		}
+	}
+	return nil
 }
 
 // provider makes a provider's guard and, where this process calls it, its worker.
@@ -199,8 +226,12 @@ func (a *app) provider(ctx context.Context, p config.Provider) error {
 	if a.opt.Role == RoleAPI {
 		return nil
 	}
+	http, err := httpOf(p)
+	if err != nil {
+		return err
+	}
 	w, err := worker.New(worker.Config{
-		Redis: a.store.rdb, Provider: p.Name, Namespace: a.cfg.Redis.Namespace, Guard: g, HTTP: httpOf(p),
+		Redis: a.store.rdb, Provider: p.Name, Namespace: a.cfg.Redis.Namespace, Guard: g, HTTP: http,
 		Retry: worker.Retry{Attempts: p.Retry.Attempts, Base: p.Retry.Base, Max: p.Retry.Max, MaxAge: p.Retry.MaxAge},
 		Keep:  p.Keep, Spec: spec(p), Grace: a.opt.Grace, Observer: watch, Logger: a.log,
 	})
@@ -216,8 +247,14 @@ func spec(p config.Provider) queue.Spec {
 	return queue.Spec{MaxBody: p.MaxBody, Attempts: p.Retry.Attempts, MaxAge: p.Retry.MaxAge, Keep: p.Keep}
 }
 
-func httpOf(p config.Provider) *worker.HTTP {
-	return &worker.HTTP{BaseURL: p.BaseURL, Headers: reveal(p.Headers), Timeout: p.Timeout, AllowPrivate: p.AllowPrivate, Again: p.Retry.Again}
+func httpOf(p config.Provider) (*worker.HTTP, error) {
+	h := &worker.HTTP{BaseURL: p.BaseURL, Headers: reveal(p.Headers), Timeout: p.Timeout, AllowPrivate: p.AllowPrivate, Again: p.Retry.Again}
+	if len(p.Sign) == 0 {
+		return h, nil
+	}
+	var err error
+	h.Prepare, err = webhooks.SignCalls(p.Sign...)
+	return h, err
 }
 
 func reveal(h map[string]config.Secret) map[string]string {
@@ -237,6 +274,9 @@ func (a *app) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
 	defer cancel()
 	var errs []error
+	if a.hooks != nil {
+		errs = append(errs, a.hooks.close())
+	}
 	for _, g := range a.guards {
 		if err := g.Close(ctx); err != nil {
 			a.log.Warn("not everything was stored; leases run out by themselves", "provider", g.Provider(), "error", err)

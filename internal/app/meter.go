@@ -85,5 +85,8 @@ func credentialsTag(p config.Provider) string {
 	for _, k := range slices.Sorted(maps.Keys(p.Headers)) {
 		h.Write([]byte("\x00" + k + "\x00" + p.Headers[k].Reveal()))
 	}
+	for _, s := range p.Sign {
+		h.Write([]byte("\x00sign\x00" + s.Value))
+	}
 	return hex.EncodeToString(h.Sum(nil)[:4])
 }

@@ -17,10 +17,11 @@ import (
 
 // storeTries is how often, and storeWait how long at first, a Redis that does
 // not answer is waited for at start: about 6 s, for containers that start
-// together.
+// together. With a spool it is waited for without an end.
 const (
-	storeTries = 5
-	storeWait  = 400 * time.Millisecond
+	storeTries   = 5
+	storeWait    = 400 * time.Millisecond
+	storeMaxWait = 3 * time.Second
 )
 
 // store is the connection to Redis, or the store in this process.
@@ -28,11 +29,12 @@ type store struct {
 	rdb      redis.UniversalClient
 	embedded *embedded.Store
 	cfg      config.Redis
+	log      *slog.Logger
 }
 
-// openStore connects, and refuses a server that is unfit.
-func openStore(ctx context.Context, cfg config.Redis, log *slog.Logger) (*store, error) {
-	s := &store{cfg: cfg}
+// openStore makes the client, which connects at its first command.
+func openStore(cfg config.Redis, log *slog.Logger) (*store, error) {
+	s := &store{cfg: cfg, log: log}
 	if cfg.Embedded {
 		s.embedded = embedded.Start()
 		s.rdb = s.embedded.Client()
@@ -43,22 +45,31 @@ func openStore(ctx context.Context, cfg config.Redis, log *slog.Logger) (*store,
 	if s.rdb, err = cfg.Client(); err != nil {
 		return nil, err
 	}
-	report, err := awaitServer(ctx, s.rdb, cfg, log)
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	for _, w := range report.Warnings {
-		log.Warn("redis: " + w)
-	}
-	log.Info("connected", "store", cfg.Where(), "server", report.Name, "version", report.Version)
 	return s, nil
 }
 
-func awaitServer(ctx context.Context, rdb redis.UniversalClient, cfg config.Redis, log *slog.Logger) (queue.ServerReport, error) {
-	wait := storeWait
+// await waits until Redis answers, and refuses a server that is unfit. It gives
+// up after storeTries, unless patient.
+func (s *store) await(ctx context.Context, patient bool) error {
+	if s.embedded != nil {
+		return nil
+	}
+	report, err := s.answer(ctx, patient)
+	if err != nil {
+		return err
+	}
+	for _, w := range report.Warnings {
+		s.log.Warn("redis: " + w)
+	}
+	s.log.Info("connected", "store", s.cfg.Where(), "server", report.Name, "version", report.Version)
+	return nil
+}
+
+func (s *store) answer(ctx context.Context, patient bool) (queue.ServerReport, error) {
+	wait, cfg := storeWait, s.cfg
 	for try := 1; ; try++ {
 		one, cancel := context.WithTimeout(ctx, 5*time.Second)
-		report, err := queue.CheckServer(one, rdb)
+		report, err := queue.CheckServer(one, s.rdb)
 		cancel()
 		switch {
 		case err == nil:
@@ -67,16 +78,16 @@ func awaitServer(ctx context.Context, rdb redis.UniversalClient, cfg config.Redi
 			return report, context.Cause(ctx)
 		case !errors.Is(err, queue.ErrUnavailable), refusedLogin(err):
 			return report, fmt.Errorf("%s: %w", cfg.Where(), err)
-		case try == storeTries:
+		case try >= storeTries && !patient:
 			return report, fmt.Errorf("%s does not answer after %d tries: %w; start it, or set redis.url", cfg.Where(), try, err)
 		}
-		log.Warn("redis does not answer yet", "store", cfg.Where(), "try", try, "error", err)
+		s.log.Warn("redis does not answer yet", "store", cfg.Where(), "try", try, "spooling", patient, "error", err)
 		select {
 		case <-ctx.Done():
 			return report, context.Cause(ctx)
 		case <-time.After(wait):
 		}
-		wait *= 2
+		wait = min(2*wait, storeMaxWait)
 	}
 }
 

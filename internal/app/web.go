@@ -86,11 +86,17 @@ func (a *app) web() (*api.Server, error) {
 // errStopping is why a process that stops is not ready.
 var errStopping = &queue.UnavailableError{Err: errors.New("this process is stopping"), Fix: "use another one"}
 
+// ready says why this process takes nothing. With room in the spool it takes
+// webhooks though Redis is away, and must not be left out by a load balancer.
 func (a *app) ready(ctx context.Context) error {
 	if a.stopping.Load() {
 		return errStopping
 	}
-	return a.fleet.ready(ctx)
+	err := a.fleet.ready(ctx)
+	if errors.Is(err, queue.ErrUnavailable) && a.hooks.spools() {
+		return nil
+	}
+	return err
 }
 
 // webServer is the HTTP server under way.
@@ -115,8 +121,12 @@ func startWeb(ln net.Listener, h http.Handler, log *slog.Logger, faults chan<- e
 	return s
 }
 
-// stop takes no more requests, and gives those under way some time.
+// stop takes no more requests, and gives those under way some time. A nil
+// server is stopped.
 func (s *webServer) stop(wait time.Duration) {
+	if s == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	if err := s.srv.Shutdown(ctx); err != nil {
