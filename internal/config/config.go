@@ -61,6 +61,8 @@ type Config struct {
 	Webhooks []Webhook `json:",omitzero"`
 	// Spool of the webhooks.
 	Spool Spool `json:",omitzero"`
+	// Door is what callers are held against.
+	Door Door `json:",omitzero"`
 }
 
 // Auth are the bearer tokens that the API accepts.

@@ -21,6 +21,11 @@ var aliases = map[string][]string{
 	"forward": {"headers"}, "forward_headers": {"headers"}, "pass_headers": {"headers"}, "dedup": {"window"}, "dedup_window": {"window"}, "dedupe_window": {"window"},
 	"id_header": {"event_id"}, "idempotency_header": {"event_id"}, "type": {"scheme"}, "kind": {"scheme"}, "base_url": {"public_url"},
 	"directory": {"dir"}, "max_size": {"max_bytes", "max_body"}, "sync": {"fsync"}, "valid_until": {"expires"}, "name": {"label"},
+	"limits": {"rules", "door"}, "rate_limits": {"door"}, "limiter": {"door"}, "limit": {"rate"}, "per": {"rate"}, "period": {"rate"},
+	"enforce": {"mode"}, "shadow": {"mode"}, "canary": {"mode"}, "dry_run": {"mode"}, "fail_open": {"when_store_away"}, "fail_closed": {"when_store_away"},
+	"whitelist": {"allow"}, "allowlist": {"allow"}, "blacklist": {"deny"}, "denylist": {"deny"}, "proxies": {"trusted_proxies"},
+	"organization": {"organisation"}, "organizations": {"organisations"}, "paths": {"routes"}, "docs": {"documentation"}, "audit_log": {"audit_file"},
+	"api_keys": {"tokens"}, "ips": {"addresses"}, "cidrs": {"addresses"}, "dialects": {"fields"},
 }
 
 // remarks are said instead of a hint, by the mapping and the field.
@@ -29,6 +34,9 @@ var remarks = map[string]string{
 	"redis.tls.insecure_skip_verify": noVerify,
 	"redis.tls.skip_verify":          noVerify,
 	"redis.tls.verify":               noVerify,
+	"door.rules.window":              "the window is the rate's period: rate: 600/m counts 600 in a minute, 5/10s five in ten seconds",
+	"door.rules.places":              "did you mean concurrency?",
+	"door.rules.share":               "it is written behind its word: mode: canary 10%, when_store_away: local_share 25%",
 	"webhooks.*.spool":               "one spool serves all webhooks: write spool: {dir: …} at the top of the file",
 }
 

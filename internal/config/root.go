@@ -15,7 +15,7 @@ func (r *reader) root(v value, c *Config) {
 		r.fault(v.line, "", "must be a mapping with redis, listen, auth and providers, not %s", kindOf(v.node))
 		return
 	}
-	o := r.object(v, "", "redis", "listen", "auth", "log_keys", "providers", "webhooks", "spool")
+	o := r.object(v, "", "redis", "listen", "auth", "log_keys", "providers", "webhooks", "spool", "door")
 	c.Redis = r.redis(o)
 	c.Listen = DefaultListen
 	if o.text("listen", &c.Listen) {
@@ -31,6 +31,7 @@ func (r *reader) root(v value, c *Config) {
 	c.Providers = r.providers(o)
 	r.webhooks(o, c)
 	r.spool(o, c)
+	r.door(o, c)
 }
 
 // checkListen says what is wrong with an address to listen on, or "".
