@@ -90,6 +90,19 @@ func (hs *hands) counts() (all, parked int) {
 	return len(hs.all), hs.parked
 }
 
+// uncalled counts the jobs in hand whose call has not begun.
+func (hs *hands) uncalled() int {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	n := 0
+	for _, h := range hs.all {
+		if h.step == stepTaken || h.step == stepWaiting {
+			n++
+		}
+	}
+	return n
+}
+
 // add registers a job that was taken. A job in hand already keeps its entry
 // (it was taken twice: reclaimed while we still had it) and is not added.
 func (hs *hands) add(id, origin, raw string, expired bool) bool {

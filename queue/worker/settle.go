@@ -27,6 +27,9 @@ const (
 	linger = 20 * time.Millisecond
 	// settleBatch is the most jobs that one request settles.
 	settleBatch = 100
+	// gatherWait is how long jobs given back at a stop wait for each other at
+	// most, and gatherLook how often it is looked whether all are there.
+	gatherWait, gatherLook = time.Second, 2 * time.Millisecond
 	// statsFor is how long asynq keeps its counts of a day.
 	statsFor = 90 * 24 * time.Hour
 )
@@ -67,6 +70,7 @@ type settler struct {
 	waiting []*order
 	urgent  int       // of them that do not linger
 	hurry   bool      // nobody lingers any more
+	gather  time.Time // until then jobs given back wait for each other
 	oldest  time.Time // of those that do
 	more    chan struct{}
 	quit    chan struct{} // closed: Redis gets no more time
@@ -139,18 +143,25 @@ func (s *settler) next() ([]*order, time.Duration) {
 	if len(s.waiting) == 0 {
 		return nil, 0
 	}
+	if s.gatheringLocked() {
+		if batch := s.cutLocked(func(o *order) bool { return o.kind != 'b' }); len(batch) > 0 {
+			return batch, 0
+		}
+		return nil, gatherLook
+	}
 	if inHand, _ := s.hands.counts(); s.urgent == 0 && !s.hurry && inHand <= s.slots/4 && len(s.waiting) < settleBatch {
 		if left := linger - time.Since(s.oldest); left > 0 {
 			return nil, left
 		}
 	}
-	return s.cutLocked(), 0
+	return s.cutLocked(nil), 0
 }
 
-// hasten ends all lingering: the worker stops.
+// hasten ends all lingering: the worker stops. Jobs given back wait for each
+// other, so that they go to the head of the line in their order.
 func (s *settler) hasten() {
 	s.mu.Lock()
-	s.hurry = true
+	s.hurry, s.gather = true, time.Now().Add(gatherWait)
 	s.mu.Unlock()
 	select {
 	case s.more <- struct{}{}:
@@ -161,13 +172,37 @@ func (s *settler) hasten() {
 func (s *settler) rest() []*order {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cutLocked()
+	return s.cutLocked(nil)
 }
 
-func (s *settler) cutLocked() []*order {
-	n := min(len(s.waiting), settleBatch)
-	batch := slices.Clone(s.waiting[:n])
-	s.waiting = slices.Delete(s.waiting, 0, n)
+// gatheringLocked reports that the worker stops and not all of its jobs that
+// are not called have been given back yet.
+func (s *settler) gatheringLocked() bool {
+	if !time.Now().Before(s.gather) {
+		return false
+	}
+	back := 0
+	for _, o := range s.waiting {
+		if o.kind == 'b' {
+			back++
+		}
+	}
+	return back > 0 && back < s.hands.uncalled()
+}
+
+// cutLocked takes up to a batch out of the orders, of those that are wanted
+// (nil: all). Jobs given back go to the head of the line one by one: the first
+// of the line last.
+func (s *settler) cutLocked(wanted func(*order) bool) []*order {
+	slices.SortStableFunc(s.waiting, func(a, b *order) int { return cmp.Compare(b.h.seq, a.h.seq) })
+	var batch []*order
+	s.waiting = slices.DeleteFunc(s.waiting, func(o *order) bool {
+		take := len(batch) < settleBatch && (wanted == nil || wanted(o))
+		if take {
+			batch = append(batch, o)
+		}
+		return take
+	})
 	s.urgent, s.oldest = 0, time.Time{}
 	for _, o := range s.waiting {
 		if !o.patient {
@@ -176,8 +211,6 @@ func (s *settler) cutLocked() []*order {
 			s.oldest = time.Now()
 		}
 	}
-	// Jobs given back go to the head one by one: the first of the line last.
-	slices.SortStableFunc(batch, func(a, b *order) int { return cmp.Compare(b.h.seq, a.h.seq) })
 	return batch
 }
 

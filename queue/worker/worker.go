@@ -175,14 +175,14 @@ func (w *Worker) asynqConfig(check time.Duration) asynq.Config {
 func (w *Worker) stop(in *inlet, srv *asynq.Server) {
 	w.log.Info("worker stops: no more jobs are taken")
 	in.stop()
+	w.settler.hasten()
 	w.hands.endWaits()
 	srv.Stop()
 	for _, id := range in.leftover() {
 		if h, _ := w.hands.drop(id); h != nil {
-			w.giveUp(h, false)
+			go w.giveUp(h, false) // awaitHandlers waits for it
 		}
 	}
-	w.settler.hasten()
 	w.awaitCalls()
 	late := time.AfterFunc(lastWait, func() {
 		w.hands.endAll()
