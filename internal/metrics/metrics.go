@@ -28,6 +28,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	watched  watched
 	hooks    hookMetrics
+	limits   limitMetrics
 
 	attempts     *prometheus.CounterVec
 	callTime     *prometheus.HistogramVec
@@ -67,6 +68,7 @@ func New() *Metrics {
 	m.reclaimed = m.counter("penstock_jobs_reclaimed_total", "Jobs given back to the line that others lost, by cause.", "cause")
 	m.watched.init(m.registry)
 	m.hooks.init(m.registry)
+	m.limits.init(m.registry)
 	return m
 }
 
