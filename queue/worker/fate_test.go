@@ -324,7 +324,7 @@ func TestHTTPFates(t *testing.T) {
 
 // TestExpiredAsksForNoSlot: the handler ends an expired job without the guard.
 func TestExpiredAsksForNoSlot(t *testing.T) {
-	w := &Worker{clock: &clock{}, log: quietLog(), hands: newHands(), cfg: Config{Handler: func(context.Context, *Job) error { return nil }}}
+	w := &Worker{clock: &clock{}, log: quietLog(), hands: newHands(), places: make(chan struct{}, 1), cfg: Config{Handler: func(context.Context, *Job) error { return nil }}}
 	w.guard = func(context.Context, guard.Request, guard.Call) error {
 		t.Error("the guard was asked")
 		return nil
