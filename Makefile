@@ -18,6 +18,9 @@ GO       ?= go
 P        ?= 2
 # Of one package's tests. The slowest takes a quarter of it on two cores.
 TIMEOUT  ?= 8m
+# Hours of virtual time, where the race detector costs tenfold: it sees a short
+# run of them, and the whole runs without it.
+SLOW     := /internal/simulate$$
 FUZZTIME ?= 30s
 PKGS     ?= ./...
 ARGS     ?=
@@ -38,7 +41,7 @@ demo: ## two fragile providers, thousands of jobs, no Redis needed
 
 .PHONY: needs
 needs:
-	@.ci/install redis-server=redis-server chromium=chromium gcc=gcc,libc6-dev
+	@.ci/install redis-server=redis-server chromium=chromium gcc=gcc,libc6-dev curl=curl
 
 # The linters, and why these: gofmt ends debates, vet knows the mistakes that
 # compile, staticcheck finds the most of what is left with hardly a false alarm
@@ -54,7 +57,11 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy
 
 .PHONY: test
 test: needs lint ## linters and every test, on a real Redis and on the embedded store
-	PENSTOCK_BROWSER=required $(GO) test -race -timeout $(TIMEOUT) -p $(P) $(ARGS) $(PKGS)
+	@pkgs=$$($(GO) list $(PKGS)); \
+	slow=$$(grep -E '$(SLOW)' <<< "$$pkgs" || true); rest=$$(grep -vE '$(SLOW)' <<< "$$pkgs" || true); \
+	set -x; export PENSTOCK_BROWSER=required; \
+	if [ -n "$$rest" ]; then $(GO) test -race -timeout $(TIMEOUT) -p $(P) $(ARGS) $$rest; fi; \
+	if [ -n "$$slow" ]; then $(GO) test -race -short -timeout $(TIMEOUT) $(ARGS) $$slow && $(GO) test -timeout $(TIMEOUT) $(ARGS) $$slow; fi
 
 # Tests that kill, stop and restart real processes: files with the build tag
 # "faults", functions named TestFault… . Without the race detector, as they
