@@ -215,6 +215,9 @@ func (r *hookReader) relations() {
 	if scheme == webhooks.None && r.h.Path != "" && c.To.Provider != "" {
 		o.warn("scheme", "none proves nothing: whoever reaches %s makes jobs of provider %s", r.h.Path, c.To.Provider)
 	}
+	if scheme == webhooks.HMAC && !o.has("timestamp_header") {
+		o.warn("scheme", "hmac without timestamp_header: a captured delivery can be sent again for ever; set it if the sender signs a time")
+	}
 	noID := e.Off || e.IsZero() && slices.Contains([]webhooks.Scheme{webhooks.HMAC, webhooks.SharedSecret, webhooks.None}, scheme)
 	switch {
 	case noID && o.has("window"):
