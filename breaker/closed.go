@@ -33,10 +33,7 @@ func (c Closed) step(t *tick, s *State) (Phase, string) {
 		s.remember(t)
 		return HalfOpen{At: t.now}, "the provider asked for a wait beyond the longest"
 	}
-	c.For += t.dt
-	if c.For >= t.cfg.Opening.Forget {
-		s.Openings = 0
-	}
+	c.For = t.forget(s, c.For)
 	c.Ramp.step(t, s)
 	s.Phase = c
 	if s.cut(t) {
@@ -48,6 +45,20 @@ func (c Closed) step(t *tick, s *State) (Phase, string) {
 	s.shed(t)
 	s.fit(t)
 	return c, ""
+}
+
+// forget counts for how long it has been closed, and openings down: one where
+// the closing held for as long as the first opening lasts (else it is one more
+// turn of the flapping), all after Forget.
+func (t *tick) forget(s *State, before time.Duration) time.Duration {
+	o, now := t.cfg.Opening, before+t.dt
+	if before < o.First && now >= o.First {
+		s.Openings = max(0, s.Openings-1)
+	}
+	if now >= o.Forget {
+		s.Openings = 0
+	}
+	return now
 }
 
 // beyondHope says why the breaker must open, "" where it must not.

@@ -155,7 +155,8 @@ type Opening struct {
 	RowSlow   int `yaml:"row_slow"`
 	SlowCalls int `yaml:"slow_calls"`
 	// First is how long it is open the first time; each further opening doubles
-	// it up to Longest. Zero: 5 s and 30 s.
+	// it up to Longest, each closing that holds for First halves it. Zero: 5 s
+	// and 30 s.
 	First   time.Duration `yaml:"first"`
 	Longest time.Duration `yaml:"longest"`
 	// Jitter: the time is multiplied by 1−Jitter to 1+Jitter. Zero: 0.2.

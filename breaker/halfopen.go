@@ -28,7 +28,6 @@ func (h HalfOpen) step(t *tick, s *State) (Phase, string) {
 	if h.Good < t.cfg.Probing.Successes {
 		return h, ""
 	}
-	s.Openings = max(0, s.Openings-1)
 	s.Factor = 0
 	return Closed{Ramp: t.begin(s)}, "the probes were good"
 }

@@ -72,6 +72,9 @@ func (s *State) stalled(t *tick) bool {
 		return false
 	}
 	wait := max(l.Stall, time.Duration(l.StallLatencies*float64(s.Latency.P50)))
+	if wait > t.cfg.Window {
+		return false // the sample does not reach back so far; such a provider's deadlines are near enough
+	}
 	late, old := t.now.Add(-wait), t.sample.InFlight
 	for _, b := range t.buckets {
 		if b.At.Add(t.cfg.Tick).After(late) {

@@ -176,14 +176,3 @@ func (t *tick) settling() bool {
 	}
 	return true
 }
-
-// silent returns how long nothing came back, 0 where the last bucket has
-// anything; known is false where the sample holds no answer at all.
-func (t *tick) silent() (d time.Duration, known bool) {
-	for _, b := range slices.Backward(t.buckets) {
-		if !b.At.After(t.now) && b.Returned()+b.Excluded > 0 {
-			return max(0, t.now.Sub(b.At)-t.cfg.Tick), true
-		}
-	}
-	return 0, false
-}

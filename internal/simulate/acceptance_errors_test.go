@@ -111,7 +111,7 @@ retry: {attempts: 100}
 // law and without a budget.
 func flapping(half int) row {
 	up, period := time.Duration(half)*time.Second, time.Duration(2*half)*time.Second
-	return row{name: fmt.Sprintf("flapping %d s and %d s", half, half), seeds: 3, scenario: fmt.Sprintf(`
+	return row{name: fmt.Sprintf("flapping %d s and %d s", half, half), seeds: 15, scenario: fmt.Sprintf(`
 duration: 330s
 limits: {rate: 200/s, concurrency: 50}
 demand: [{rate: 60/s}]

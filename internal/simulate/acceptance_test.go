@@ -272,7 +272,7 @@ func unknown(limit int, kind, rate string) row {
 	if rate != "" {
 		known = "rate 200/s"
 	}
-	return row{name: fmt.Sprintf("unknown limit %d per s, %s, %s", limit, kind, known), scenario: fmt.Sprintf(`
+	return row{name: fmt.Sprintf("unknown limit %d per s, %s, %s", limit, kind, known), seeds: 3, scenario: fmt.Sprintf(`
 duration: 330s
 limits: {%s concurrency: 50}
 demand: [{rate: %d/s}]

@@ -20,7 +20,7 @@ type gateTick struct {
 	*Gate
 	now            int64
 	rq             *GateRequest
-	interval, tat  int64
+	interval       int64
 	burst, conc    int64 // in force
 	learning       bool
 	freed, granted int64

@@ -18,7 +18,6 @@ type gateTurns struct {
 	leastProc           string
 	served              int64
 	quantum, horizon    int64
-	serving             bool
 	mineKnown, anyLeast bool
 	looked              bool // else nothing is shared, and there are no turns
 }
@@ -30,18 +29,23 @@ func (t *gateTick) lookAtTurns() gateTurns {
 	sharing := t.interval > 0 || t.conc > 0
 	u.looked = t.rq.Touch || sharing && len(t.rq.Arrive) > 0 || t.conc > 0 && t.freed > 0
 	if u.looked {
-		t.Turns = slices.DeleteFunc(t.Turns, func(o GateTurn) bool {
-			return o.Proc != t.rq.Proc && t.now-o.Seen > turnForget
-		})
-		for _, o := range t.Turns {
-			if o.Proc == t.rq.Proc {
+		old := func(o *GateTurn) bool { return t.now-o.Seen > turnForget && o.Proc != t.rq.Proc }
+		forget := false
+		for i := range t.Turns {
+			switch o := &t.Turns[i]; {
+			case o.Proc == t.rq.Proc:
 				u.served, u.mineKnown = o.Served, t.now-o.Seen < turnRecent
-				continue
+			case old(o):
+				forget = true
+			default:
+				u.see(o, t.now)
+				if t.now-o.Seen < turnRecent {
+					most = max(most, o.Served)
+				}
 			}
-			u.see(o, t.now)
-			if t.now-o.Seen < turnRecent {
-				most = max(most, o.Served)
-			}
+		}
+		if forget {
+			t.Turns = slices.DeleteFunc(t.Turns, func(o GateTurn) bool { return old(&o) })
 		}
 	}
 	slots := int64(64)
@@ -64,7 +68,7 @@ func (t *gateTick) lookAtTurns() gateTurns {
 }
 
 // see counts one other process.
-func (u *gateTurns) see(o GateTurn, now int64) {
+func (u *gateTurns) see(o *GateTurn, now int64) {
 	if now-o.Seen < turnKnown {
 		u.processes++
 	}

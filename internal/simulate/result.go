@@ -44,7 +44,6 @@ type call struct {
 	// first attempt of its job; probe of a half-open breaker; contended: first
 	// attempts were waiting when it started.
 	first, probe, contended bool
-	interval                int64 // of the limits in force, for what is never exceeded
 }
 
 // Event is a change worth a line.
