@@ -33,7 +33,8 @@ type BatchLine struct {
 const maxPending = 16 << 20
 
 // batch reads a job a line and answers a result a line, while it reads. A bad
-// line does not end the rest. Empty lines have no result.
+// line does not end the rest. Empty lines have no result. A line beyond what
+// the caller may do is refused like any other, with 429.
 func (s *Server) batch(w http.ResponseWriter, r *http.Request) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		s.fail(w, r, problem(CodeMediaType, "send the lines as they are", "Content-Encoding %q is not read", e))
@@ -44,6 +45,11 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) {
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		s.log.Debug("no full duplex", "error", err)
 	}
+	lines := lineReader{r: bufio.NewReaderSize(r.Body, 64<<10), max: int(s.maxRequest())}
+	toll := &toll{charge: s.cfg.Charge, credit: 1}
+	if s.cfg.Charge != nil {
+		toll.ahead(r.Context(), lines.begin())
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
@@ -51,7 +57,6 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) {
 	out := newLineWriter(w, rc, s.cfg.SlowBody)
 	defer out.close()
 	res := &results{out: out}
-	lines := lineReader{r: bufio.NewReaderSize(r.Body, 64<<10), max: int(s.maxRequest())}
 	jobs := func(yield func(queue.Job) bool) {
 		for {
 			line, n, err := lines.next()
@@ -63,7 +68,11 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) {
 				if len(line) == 0 {
 					continue
 				}
-				j, err = DecodeJob(line)
+				if p := toll.pass(r.Context(), lines.arrived()); p != nil {
+					err = p
+				} else {
+					j, err = DecodeJob(line)
+				}
 			}
 			if err != nil {
 				res.bad(n, err)
@@ -149,6 +158,18 @@ type lineReader struct {
 	max   int
 	line  int
 	ended bool
+}
+
+// begin waits for the first bytes and returns what has arrived.
+func (l *lineReader) begin() []byte {
+	_, _ = l.r.Peek(1) // next tells of an error
+	return l.arrived()
+}
+
+// arrived is what was received and not read yet.
+func (l *lineReader) arrived() []byte {
+	b, _ := l.r.Peek(l.r.Buffered())
+	return b
 }
 
 // next returns a line without its ending and white space around it. A line that

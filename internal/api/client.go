@@ -195,7 +195,7 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, bo
 	if resp.StatusCode >= 300 {
 		defer resp.Body.Close()
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-		return nil, readProblem(resp.StatusCode, b)
+		return nil, readProblem(resp.StatusCode, resp.Header.Get("Retry-After"), b)
 	}
 	return resp, nil
 }

@@ -208,8 +208,9 @@ func (p *Problem) write(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// readProblem makes an error of an answer that is not a success.
-func readProblem(status int, body []byte) *Problem {
+// readProblem makes an error of an answer that is not a success. A document of
+// the door has no code of ours, and one of a proxy may have anything.
+func readProblem(status int, retryAfter string, body []byte) *Problem {
 	p := &Problem{}
 	if err := json.Unmarshal(body, p); err == nil && p.Code != "" {
 		p.Status = status
@@ -222,7 +223,12 @@ func readProblem(status int, body []byte) *Problem {
 			break
 		}
 	}
-	p = problem(code, "check that --server is a Penstock server", "the server answered %d %s", status, http.StatusText(status))
-	p.Status = status
+	if p.Fix == "" || p.Detail == "" {
+		p = problem(code, "check that --server is a Penstock server", "the server answered %d %s", status, http.StatusText(status))
+	}
+	p.Code, p.Status = code, status
+	if n, err := strconv.Atoi(retryAfter); err == nil && n >= 0 {
+		p.RetryAfter = n
+	}
 	return p
 }

@@ -35,7 +35,7 @@ func TestErrorsThereAndBack(t *testing.T) {
 			n++
 			w := httptest.NewRecorder()
 			problemOf(fmt.Errorf("wrapped: %w", is)).write(w)
-			got := readProblem(w.Code, w.Body.Bytes())
+			got := readProblem(w.Code, w.Header().Get("Retry-After"), w.Body.Bytes())
 			if w.Code != e.status || got.Code != e.code || !errors.Is(got, is) {
 				t.Errorf("%v came back as %d %v", is, w.Code, got)
 			}

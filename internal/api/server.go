@@ -61,6 +61,9 @@ type Config struct {
 	Queues http.Handler
 	// OnlyHealth serves /healthz, /readyz and /metrics, and nothing else.
 	OnlyHealth bool
+	// Charge is asked for each line of a batch but the first, which its request
+	// has paid for. Nil: lines cost nothing.
+	Charge Charge
 	// Logger. Nil: slog.Default().
 	Logger *slog.Logger
 
