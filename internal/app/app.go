@@ -107,6 +107,7 @@ type app struct {
 
 	queue    *queue.Client
 	hooks    *hooks
+	door     *door
 	waker    *shaper.Waker
 	guards   []*guard.Guard
 	workers  []*worker.Worker
@@ -127,7 +128,7 @@ func (a *app) run(ctx context.Context, ln net.Listener) error {
 	faults := make(chan error, len(a.cfg.Providers)+1)
 	var srv *webServer
 	if ln != nil {
-		srv = startWeb(ln, web, a.log, faults)
+		srv = startWeb(ln, a.door.handler(web), a.log, faults)
 	}
 	// With a spool webhooks are taken in from now on, whether Redis answers or not.
 	if err := errors.Join(a.store.await(ctx, a.hooks.spools()), ctx.Err()); err != nil {
@@ -188,6 +189,12 @@ func (a *app) doors() (*front, error) {
 	web, err := a.web()
 	if err != nil {
 		return nil, err
+	}
+	a.door = &door{}
+	if a.opt.Role != RoleWorker {
+		if a.door, err = openDoor(a.cfg, a.store.rdb, web.Caller, a.metrics, a.log); err != nil {
+			return nil, err
+		}
 	}
 	return &front{hooks: a.hooks, api: web, log: a.log}, nil
 }
@@ -287,6 +294,9 @@ func (a *app) close() error {
 	}
 	if a.queues != nil {
 		errs = append(errs, a.queues.Close())
+	}
+	if a.door != nil {
+		errs = append(errs, a.door.close())
 	}
 	return errors.Join(append(errs, a.store.close())...)
 }

@@ -64,6 +64,9 @@ func (a *app) web() (*api.Server, error) {
 		Jobs: a.queue, Fleet: a.fleet, Ready: a.ready, Metrics: a.metrics.Handler(), Logger: a.log,
 		OnlyHealth: a.opt.Role == RoleWorker,
 	}
+	if a.cfg.Door.On() {
+		cfg.Charge = charge
+	}
 	for _, p := range a.cfg.Providers {
 		cfg.MaxBody = max(cfg.MaxBody, p.MaxBody)
 	}
