@@ -86,11 +86,13 @@ func limitsFrom(p *fields) Limits {
 func (g *Gate) Pause(ctx context.Context) error { return g.administer(ctx, "pause") }
 
 // Resume opens the gate again: it ends a pause and any hold, of a Retry-After
-// or of refused credentials. Idempotent. It works when Redis is full, too.
+// or of refused credentials. An open breaker is not closed by it, but probes at
+// once: the provider itself says whether it is well. Idempotent. It works when
+// Redis is full, too.
 func (g *Gate) Resume(ctx context.Context) error { return g.administer(ctx, "resume") }
 
 func (g *Gate) administer(ctx context.Context, what string) error {
-	keys := []string{g.key("paused"), g.key("gate"), g.key("held_until"), g.key("refused")}
+	keys := []string{g.key("paused"), g.key("gate"), g.key("held_until"), g.key("refused"), g.key("health"), g.key("control")}
 	return adminScript.Run(ctx, g.cfg.Redis, keys, what, g.key("wake")).Err()
 }
 

@@ -28,6 +28,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	watched  watched
 	hooks    hookMetrics
+	health   healthMetrics
 	limits   limitMetrics
 
 	attempts     *prometheus.CounterVec
@@ -68,6 +69,7 @@ func New() *Metrics {
 	m.reclaimed = m.counter("penstock_jobs_reclaimed_total", "Jobs given back to the line that others lost, by cause.", "cause")
 	m.watched.init(m.registry)
 	m.hooks.init(m.registry)
+	m.health.init(m.registry)
 	m.limits.init(m.registry)
 	return m
 }
@@ -165,11 +167,13 @@ func (m *Metrics) begin(provider string) {
 	for _, v := range []*prometheus.CounterVec{m.gateErrors, m.retries, m.watched.errors} {
 		v.WithLabelValues(provider)
 	}
+	m.health.begin(provider)
 }
 
 // forget drops a provider's series.
 func (m *Metrics) forget(provider string) {
 	label := prometheus.Labels{"provider": provider}
+	m.health.changes.DeletePartialMatch(label)
 	for _, v := range []*prometheus.CounterVec{m.attempts, m.gateErrors, m.denied, m.deferred, m.retries, m.finished, m.reclaimed, m.watched.errors} {
 		v.DeletePartialMatch(label)
 	}

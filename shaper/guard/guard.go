@@ -1,9 +1,10 @@
 // Package guard composes all that stands between a caller and one provider:
 // health, retry budget and limits, decided together by the gate's one script.
 //
-// The order of the guards is: expired? then the gate (held, paused,
-// concurrency, rate; it waits for its slot), then the call, its outcome, and
-// the settlement. [Guard.Do] is all that most callers need: queue/worker,
+// The order of the guards is: expired? then the fuse of this process, then the
+// gate (held, open, paused, concurrency, rate, retry budget; it waits for its
+// slot), then the call, its outcome, and the settlement; internal/health hears
+// the outcome, and its decisions are the gate's. [Guard.Do] is all that most callers need: queue/worker,
 // shaper/limithttp and any Go code without a queue use it alike.
 package guard
 
@@ -19,18 +20,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-io/penstock/breaker"
+	"github.com/penstock-io/penstock/internal/health"
+	"github.com/penstock-io/penstock/retrybudget"
 	"github.com/penstock-io/penstock/shaper"
 )
 
 const (
 	// DefaultTimeout bounds one call where Config.Timeout is 0.
 	DefaultTimeout = 30 * time.Second
-	// MaxHold is the longest a provider is held for a Retry-After. What asks for
-	// more is probed after it, one call at a time.
-	MaxHold = 900 * time.Second
-
-	minHold    = time.Second     // shorter waits are left to the job's own back-off
-	recordWait = 2 * time.Second // for a record, when the caller is already leaving
+	recordWait     = 2 * time.Second // for a record, when the caller is already leaving
 )
 
 // ErrNotCalled is what every error of Do is, where no call was made.
@@ -51,6 +49,14 @@ type Config struct {
 	Limits shaper.Limits
 	// Timeout bounds one call. Zero: DefaultTimeout.
 	Timeout time.Duration
+	// Adaptive says whether limits follow the provider's health. Zero: On.
+	Adaptive Adaptive
+	// Law are the constants by which they do, and those of a stated wait. Zero
+	// fields are their defaults; Rate, Concurrency and Timeout are the guard's own.
+	Law breaker.Config
+	// Budget is the retry budget. Zero fields are its defaults. It counts only
+	// with Adaptive On.
+	Budget retrybudget.Budget
 	// CredentialsTag is a fingerprint (never the secret) of the credentials in
 	// use; when it changes, a hold for refused credentials ends.
 	CredentialsTag string
@@ -68,6 +74,9 @@ type Observer interface {
 	shaper.Observer
 	// Attempt is told once for each call really made.
 	Attempt(provider string, outcome breaker.Outcome, took time.Duration)
+	// Changed is told of each change of the provider's state, by one process of
+	// the fleet.
+	Changed(provider string, c Change)
 }
 
 // Request is what a caller asks permission for. The zero value is one call
@@ -81,7 +90,8 @@ type Request struct {
 	Key string
 	// Cost in calls. Zero: 1.
 	Cost int
-	// Retry says that this is not the job's first attempt.
+	// Retry says that this is not the job's first attempt: the retry budget pays
+	// for it, or Do returns a *Deferred. Only first attempts earn.
 	Retry bool
 	// Expires is the moment after which the call must not start. Zero: never.
 	Expires time.Time
@@ -101,6 +111,9 @@ type Report struct {
 	RetryAfter time.Duration
 	// Credentials says that the provider refused who we are (401, 403, 407).
 	Credentials bool
+	// Free says that no attempt is to be spent, whatever became of the call: it
+	// was a probe, or the breaker is not closed. Do sets it; a Reporter need not.
+	Free bool
 }
 
 // Reporter is an error that knows what it says of the provider.
@@ -115,9 +128,11 @@ type Call func(ctx context.Context) error
 
 // Guard stands before one provider. Safe for several goroutines.
 type Guard struct {
-	cfg  Config
-	gate *shaper.Gate
-	err  error
+	cfg    Config
+	gate   *shaper.Gate
+	health *health.Health
+	fuse   *fuse
+	err    error
 }
 
 var nameShape = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
@@ -139,18 +154,34 @@ func New(cfg Config) *Guard {
 		g.err = fmt.Errorf("guard %s: Namespace %q: the rule for provider names holds", cfg.Provider, cfg.Namespace)
 	case cfg.Timeout < 0:
 		g.err = fmt.Errorf("guard %s: Timeout must be longer than 0, not %s", cfg.Provider, cfg.Timeout)
+	case cfg.Adaptive > Off:
+		g.err = fmt.Errorf("guard %s: Adaptive must be On, Shadow or Off, not %s", cfg.Provider, cfg.Adaptive)
+	}
+	if g.err == nil {
+		if err := errors.Join(cfg.Budget.Validate(), cfg.law().Validate()); err != nil {
+			g.err = fmt.Errorf("guard %s: %w", cfg.Provider, err)
+		}
 	}
 	if g.err != nil {
 		return g
 	}
 	gc := shaper.GateConfig{
 		Redis: cfg.Redis, Name: QueueName(cfg.Namespace, cfg.Provider), Limits: cfg.Limits, Tag: cfg.CredentialsTag,
-		Waker: cfg.Waker, Logger: cfg.Logger,
+		Waker: cfg.Waker, Logger: cfg.Logger, Account: cfg.account(),
 	}
 	if cfg.Observer != nil {
 		gc.Observer = named{cfg.Observer, cfg.Provider}
 	}
-	g.gate, g.err = shaper.NewGate(gc)
+	if g.gate, g.err = shaper.NewGate(gc); g.err != nil {
+		return g
+	}
+	if g.health, g.err = cfg.newHealth(g.gate); g.err != nil {
+		g.gate = nil
+		return g
+	}
+	if cfg.Adaptive == On {
+		g.fuse = newFuse(cfg.Provider)
+	}
 	return g
 }
 
@@ -174,12 +205,17 @@ func (g *Guard) Provider() string { return g.cfg.Provider }
 // Timeout returns the bound of one call.
 func (g *Guard) Timeout() time.Duration { return g.cfg.Timeout }
 
-// Open writes and reads the limits; see shaper.Gate.Open. It need not be called.
+// Open writes and reads the limits (see shaper.Gate.Open), and learns how the
+// provider stands. It need not be called; but a process that does sees to it
+// that an open breaker is probed, though it has nothing to call itself.
 func (g *Guard) Open(ctx context.Context) error {
 	if g.err != nil {
 		return g.err
 	}
-	return g.gate.Open(ctx)
+	if err := g.gate.Open(ctx); err != nil {
+		return err
+	}
+	return g.health.Open(ctx)
 }
 
 // Close ends those who wait and stores what is settled; see shaper.Gate.Close.
@@ -187,12 +223,12 @@ func (g *Guard) Close(ctx context.Context) error {
 	if g.gate == nil {
 		return nil
 	}
-	return g.gate.Close(ctx)
+	return errors.Join(g.gate.Close(ctx), g.health.Close(ctx))
 }
 
 // Do waits for a permit, makes the call, and settles. It returns the call's
 // own error. Where no call was made the error is ErrNotCalled, and besides one
-// of: ErrExpired, shaper.ErrRunning, shaper.ErrDone (as *shaper.DoneError),
+// of: ErrExpired, *Deferred (a retry that the budget has no token for), shaper.ErrRunning, shaper.ErrDone (as *shaper.DoneError),
 // shaper.ErrPoison, shaper.ErrClosed, context.Cause(ctx), or a fault in the
 // configuration or the request. A panic of call is settled as a failure and
 // goes on.
@@ -200,11 +236,23 @@ func (g *Guard) Do(ctx context.Context, req Request, call Call) error {
 	if err := g.check(req); err != nil {
 		return notCalled{err}
 	}
-	permit, err := g.acquire(ctx, req)
-	if err != nil {
-		return notCalled{err}
+	g.health.Poke()
+	for {
+		turn, err := g.acquire(ctx, req)
+		if err != nil {
+			return notCalled{err}
+		}
+		if turn != nil {
+			return g.run(ctx, req, turn, call)
+		}
 	}
-	return g.run(ctx, req, permit, call)
+}
+
+// turn is a permit whose slot has come.
+type turn struct {
+	permit *shaper.Permit
+	blown  func(breaker.Outcome) // the fuse hears the outcome
+	leave  func()
 }
 
 func (g *Guard) check(req Request) error {
@@ -217,42 +265,79 @@ func (g *Guard) check(req Request) error {
 	return nil
 }
 
-func (g *Guard) acquire(ctx context.Context, req Request) (*shaper.Permit, error) {
+// acquire waits for a turn; nil where the fuse blew in the last moment.
+func (g *Guard) acquire(ctx context.Context, req Request) (*turn, error) {
 	if !req.Expires.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, req.Expires, ErrExpired)
 		defer cancel()
 	}
-	a := shaper.Arrival{Job: req.Job, Cost: req.Cost}
+	leave, err := g.fuse.pass(ctx, func() { g.denied("fuse") })
+	if err != nil {
+		return nil, err
+	}
+	a := shaper.Arrival{Job: req.Job, Cost: req.Cost, Pays: req.Retry}
 	if req.Job != "" {
 		a.Record = shaper.RecordName(req.Job)
 	}
-	return g.gate.Acquire(ctx, a)
+	permit, err := g.gate.Acquire(ctx, a)
+	if err != nil {
+		leave()
+		if poor, ok := errors.AsType[*shaper.AccountError](err); ok {
+			err = deferred(poor)
+		}
+		return nil, err
+	}
+	t := &turn{permit: permit, leave: leave, blown: func(breaker.Outcome) {}}
+	if permit.Probe() { // the fleet's decision, not this process's
+		return t, nil
+	}
+	blown, ok := g.fuse.begin()
+	if !ok {
+		permit.Release()
+		leave()
+		return nil, nil
+	}
+	t.blown = blown
+	return t, nil
+}
+
+func (g *Guard) denied(reason string) {
+	if g.cfg.Observer != nil {
+		g.cfg.Observer.Denied(g.cfg.Provider, reason)
+	}
 }
 
 // run makes the call under the permit and settles it, whatever happens.
-func (g *Guard) run(ctx context.Context, req Request, permit *shaper.Permit, call Call) (err error) {
+func (g *Guard) run(ctx context.Context, req Request, t *turn, call Call) (err error) {
+	defer t.leave()
+	permit := t.permit
 	leased, cancel := permit.Context(ctx)
 	defer cancel(nil)
 	bounded, stop := context.WithTimeout(leased, g.cfg.Timeout)
 	defer stop()
 	start := time.Now()
+	g.health.Started(permit.Generation())
 	returned := false
 	defer func() {
 		if !returned { // a panic, or runtime.Goexit: it goes on by itself
 			permit.Settle(shaper.Settlement{})
-			g.observe(breaker.Failed, time.Since(start))
+			g.observe(t, breaker.Failed, time.Since(start))
 		}
 	}()
 	err = call(bounded)
 	returned = true
 	rep := report(err, leased, bounded)
-	g.observe(rep.Outcome, time.Since(start))
+	g.observe(t, rep.Outcome, time.Since(start))
+	rep.Free = permit.Probe() || g.doubtful()
 	g.settle(ctx, req, permit, err, rep)
 	return err
 }
 
-func (g *Guard) observe(o breaker.Outcome, took time.Duration) {
+// observe tells all who listen what a call showed.
+func (g *Guard) observe(t *turn, o breaker.Outcome, took time.Duration) {
+	t.blown(o)
+	g.health.Ended(t.permit.Generation(), o, took)
 	if g.cfg.Observer != nil {
 		g.cfg.Observer.Attempt(g.cfg.Provider, o, took)
 	}
@@ -264,9 +349,11 @@ func (g *Guard) settle(ctx context.Context, req Request, permit *shaper.Permit, 
 		Excluded: rep.Outcome == breaker.Excluded,
 		Refused:  rep.Credentials,
 	}
-	if rep.Outcome == breaker.Throttled && rep.RetryAfter > minHold {
-		s.Hold, s.Capped = min(rep.RetryAfter, MaxHold), rep.RetryAfter > MaxHold
-		s.Hold += rand.N(s.Hold/20 + 1) // jitter only upwards: never earlier than asked
+	s.Earns = s.OK && !req.Retry
+	if rep.Outcome == breaker.Throttled {
+		s.Hold, s.Capped = g.hold(rep.RetryAfter)
+	}
+	if s.Hold > 0 {
 		g.cfg.Logger.Warn("provider asked for a pause; the whole fleet holds", "provider", g.cfg.Provider,
 			"asked", rep.RetryAfter, "held", s.Hold.Round(time.Millisecond))
 	}
@@ -280,6 +367,18 @@ func (g *Guard) settle(ctx context.Context, req Request, permit *shaper.Permit, 
 	if err := permit.SettleWait(ctx, s, recordWait); err != nil {
 		g.cfg.Logger.Warn("a call's record is not stored yet", "provider", g.cfg.Provider, "err", err)
 	}
+}
+
+// hold is how long a stated wait shuts the gate for everybody, with jitter
+// only upwards, and whether that is less than what was asked. A short one is
+// left to the job that was told.
+func (g *Guard) hold(wait time.Duration) (time.Duration, bool) {
+	now := time.Now()
+	h := breaker.HoldFor(now, wait, g.cfg.Law, rand.Float64())
+	if h.Until.IsZero() {
+		return 0, false
+	}
+	return h.Until.Sub(now), h.Capped
 }
 
 // report says what err shows of the provider.

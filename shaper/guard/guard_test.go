@@ -50,6 +50,7 @@ type hears struct{ outcomes [6]atomic.Int64 }
 func (h *hears) Attempt(_ string, o breaker.Outcome, _ time.Duration) { h.outcomes[o].Add(1) }
 func (h *hears) GateRequest(string, int, int, time.Duration, error)   {}
 func (h *hears) Denied(string, string)                                {}
+func (h *hears) Changed(string, Change)                               {}
 func (h *hears) Waited(string, time.Duration)                         {}
 func (h *hears) all() (out [6]int64) {
 	for i := range out {
@@ -169,7 +170,7 @@ func TestExpires(t *testing.T) {
 // then one call at a time. Short waits hold nobody.
 func TestRetryAfterIsBounded(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
-		30 * time.Second: 30 * time.Second, 86400 * time.Second: MaxHold, time.Second: 0, -time.Second: 0,
+		30 * time.Second: 30 * time.Second, 86400 * time.Second: 900 * time.Second, time.Second: 0, -time.Second: 0,
 	} {
 		redistest.Virtual(t, func(t *testing.T, rdb redis.UniversalClient, env *redistest.Env) {
 			g := testGuard(t, rdb)
