@@ -237,8 +237,11 @@ func TestFullRedis(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	redistest.Real(t, func(t *testing.T, rdb redis.UniversalClient, env *redistest.Env) {
 		r := newRig(t, rdb, env)
+		// No job before it: health ticks on for 10 s after the last one.
 		r.start(r.worker(shaper.Limits{}, func(context.Context, *Job) error { return nil }))
-		r.stone(r.enqueue(queue.Job{}))
+		env.Eventually(5*time.Second, "the worker runs", func() bool {
+			return rdb.ZCard(context.Background(), r.k.Own(layout.Procs)).Val() == 1
+		})
 		before := commandsOf(t, rdb)
 		time.Sleep(10 * time.Second)
 		if n := (commandsOf(t, rdb) - before) / 10; n > 12 {
