@@ -2,7 +2,9 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +24,9 @@ type batch struct {
 	slots []slot
 	bytes int64
 	sent  chan struct{} // closed when the lot is answered; nil: not on its way
+	// failed are the store's errors by provider, met while the lot was made
+	// ready: later jobs must not overtake.
+	failed map[string]error
 }
 
 // slot is one job, and what became of it.
@@ -89,11 +94,26 @@ func (b *batch) wait() {
 	}
 }
 
+// away reports that the store did not take some job of the lot.
+func (b *batch) away() bool {
+	return slices.ContainsFunc(b.slots, func(s slot) bool { return errors.Is(s.err, ErrUnavailable) })
+}
+
 func (b *batch) add(ctx context.Context, j Job) {
-	s := slot{receipt: refused(j)}
-	if s.p, s.err = b.c.prepare(ctx, j); s.err == nil {
+	s := slot{receipt: refused(j), err: b.failed[j.Provider]}
+	if s.err == nil {
+		s.p, s.err = b.c.prepare(ctx, j)
+	}
+	switch {
+	case s.err == nil:
 		b.bytes += s.p.size
-	} else {
+	case errors.Is(s.err, ErrUnavailable):
+		if b.failed == nil {
+			b.failed = make(map[string]error)
+		}
+		b.failed[j.Provider] = s.err
+		fallthrough
+	default:
 		s.p = nil
 	}
 	b.slots = append(b.slots, s)
@@ -206,6 +226,7 @@ func (b *batch) yield(yield func(Receipt, error) bool) bool {
 		}
 	}
 	clear(b.slots)
+	clear(b.failed)
 	b.slots, b.bytes = b.slots[:0], 0
 	return true
 }

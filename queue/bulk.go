@@ -10,6 +10,8 @@ import (
 // does not end the rest; an error of the store is yielded for each job it
 // touched. Jobs are read while others are on their way; what has been read is
 // never held back waiting for more, so a slow source has its receipts at once.
+// Nothing more is sent until the consumer has seen an error of the store: one
+// that stops at the first has none of the later jobs of that provider stored.
 //
 // The source runs in a goroutine of its own, and a few hundred jobs ahead.
 // When the consumer stops early, what was read is either stored or not, and
@@ -35,11 +37,13 @@ func (c *Client) EnqueueAll(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[R
 					return
 				}
 				cur.fill(ctx, src, nil)
+			}
+			if cur.sent == nil {
 				cur.start(ctx)
 			}
 			next.fill(ctx, src, cur.sent)
 			cur.wait()
-			if !next.empty() && ctx.Err() == nil {
+			if !next.empty() && ctx.Err() == nil && !cur.away() {
 				next.start(ctx)
 			}
 			if !cur.yield(yield) || ctx.Err() != nil {
