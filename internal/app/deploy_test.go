@@ -262,4 +262,7 @@ func everyMetric(m *metrics.Metrics) {
 	m.Deferred(p, "throttled", false)
 	m.Deferred(p, "failed", true)
 	m.Reclaimed(p, "process_died", 1)
+	m.WatchWebhook("hook")
+	m.WatchSpool(1 << 20)
+	m.WatchDoor([]string{"rule"})
 }

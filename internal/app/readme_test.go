@@ -153,7 +153,7 @@ func TestReadmeConfiguration(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(err)
 	}
-	call := regexp.MustCompile(`r\.object\((?:\w+|\w+\.field\("\w+"\)), "([^"]*)",\s*((?:"[a-z_]+",?\s*)+)\)`)
+	call := regexp.MustCompile(`r\.object\(.*?, "([a-z_.*]*)",\s*((?:"[a-z0-9_]+",?\s*)+)\)`)
 	fields := map[string]bool{}
 	for _, f := range files {
 		src, err := os.ReadFile(f)
@@ -161,7 +161,7 @@ func TestReadmeConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range call.FindAllStringSubmatch(string(src), -1) {
-			for _, name := range regexp.MustCompile(`[a-z_]+`).FindAllString(m[2], -1) {
+			for _, name := range regexp.MustCompile(`[a-z0-9_]+`).FindAllString(m[2], -1) {
 				fields[strings.TrimPrefix(m[1]+"."+name, ".")] = true
 			}
 		}
@@ -175,12 +175,18 @@ func TestReadmeConfiguration(t *testing.T) {
 
 // The table of metrics is complete.
 func TestReadmeMetrics(t *testing.T) {
-	names, _ := allMetrics(t)
-	for n := range names {
-		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			if names[strings.TrimSuffix(n, suffix)] && strings.HasSuffix(n, suffix) {
-				delete(names, n)
-			}
+	files, err := filepath.Glob("../metrics/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, f := range files {
+		src, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`"(penstock_[a-z0-9_]+)"`).FindAllStringSubmatch(string(src), -1) {
+			names[m[1]] = true
 		}
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(names)), firstColumn(section(t, "Metrics"))); diff != "" {
@@ -247,6 +253,39 @@ func TestReadmeLinks(t *testing.T) {
 			if _, err := os.Stat(filepath.Join("../..", to)); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+}
+
+// The table of libraries names what is imported, and nothing else.
+func TestReadmeLibraries(t *testing.T) {
+	table := section(t, "Libraries")
+	owner := regexp.MustCompile(`^(github\.com/[^/]+/[^/]+|go\.uber\.org/\w+|gonum\.org/v1/\w+|pgregory\.net/\w+)`)
+	used := map[string]bool{}
+	for _, p := range load(t) {
+		for _, imports := range []map[string]string{p.imports, p.testImports} {
+			for imp := range imports {
+				if m := owner.FindString(imp); m != "" && !strings.HasPrefix(imp, module) {
+					used[strings.TrimPrefix(strings.NewReplacer("go.uber.org/", "uber-go/", "gonum.org/v1/", "gonum/").Replace(m), "github.com/")] = true
+				}
+			}
+		}
+	}
+	for name := range used {
+		if name == "spf13/pflag" || name == "chromedp/cdproto" { // come with what is named
+			continue
+		}
+		if !strings.Contains(table, name) {
+			t.Errorf("%s is used, and the README does not say why", name)
+		}
+	}
+	links := regexp.MustCompile(`\]\(https://(?:github\.com|pkg\.go\.dev)/([^)]+)\)`).FindAllStringSubmatch(table, -1)
+	if len(links) < 15 {
+		t.Fatalf("only %d libraries", len(links))
+	}
+	for _, l := range links {
+		if name := l[1]; !used[name] {
+			t.Errorf("the README names %s, which nothing imports", name)
 		}
 	}
 }
