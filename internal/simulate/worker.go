@@ -242,7 +242,12 @@ func (w *worker) patience(v GateVerdict) int64 {
 			later = r.Int64N(spreadMost)
 		}
 		return v.After + later
-	case "concurrency", "probing":
+	case "probing":
+		if v.After > 0 {
+			return v.After + r.Int64N(10_000)
+		}
+		return pollPlaces/2 + r.Int64N(pollPlaces)
+	case "concurrency":
 		return pollPlaces/2 + r.Int64N(pollPlaces)
 	}
 	d := int64(pollShut/2) + r.Int64N(pollShut)
