@@ -20,9 +20,10 @@ func (c *cli) check() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "check FILE", Short: "Look for faults in a configuration file", Args: cobra.ExactArgs(1),
-		Long: `Check prints every fault and warning of a configuration file with its line, and
-what the providers come to with their defaults. Variables are read from the
-environment, as serve does. Nothing is started and nothing is called.`,
+		Long: `Check prints every fault and warning of a configuration file with its line, what
+the providers come to with their defaults, and what a request is held against at
+the door, in that order. Variables are read from the environment, as serve does.
+Nothing is started and nothing is called.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			cfg, rep := config.Load(args[0])
 			if asJSON {
@@ -64,5 +65,8 @@ func (c *cli) effective(cfg *config.Config) error {
 		rows = append(rows, []string{p.Name, rate, strconv.Itoa(l.Burst), config.FormatDuration(max(0, l.Headroom)), flight,
 			config.FormatDuration(p.Timeout), strconv.Itoa(p.Retry.Attempts), config.FormatDuration(p.Retry.MaxAge), config.FormatDuration(p.Keep), config.FormatSize(p.MaxBody)})
 	}
-	return table(c.out, rows...)
+	if err := table(c.out, rows...); err != nil {
+		return err
+	}
+	return door(c.out, cfg.Door)
 }

@@ -10,12 +10,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/penstock-io/penstock/internal/api"
+	"github.com/penstock-io/penstock/internal/config"
 )
 
 // jobHelp is the help of each job field's flag. A test holds it to the contract.
@@ -40,6 +42,7 @@ var jobHelp = map[string]string{
 func (c *cli) enqueue() *cobra.Command {
 	var t *talk
 	var file string
+	var wait time.Duration
 	var headers []string
 	fields := map[string]*string{}
 	cmd := &cobra.Command{
@@ -49,7 +52,9 @@ func (c *cli) enqueue() *cobra.Command {
 terminal. The flags are the fields of a job.
 
 Of many jobs, a line that is refused is reported on stderr and does not end the
-rest; the exit code is then 1. With --json each line has its result on stdout.`,
+rest; the exit code is then 1. With --json each line has its result on stdout.
+Lines that the server refuses because of its own limits are sent again when it
+says so; --wait bounds how long that may take without a job being accepted.`,
 		Example: `  penstock enqueue --provider sms --path /messages --body '{"to": "+15550100"}'
   penstock enqueue --file jobs.ndjson
   generate-jobs | penstock enqueue`,
@@ -58,6 +63,9 @@ rest; the exit code is then 1. With --json each line has its result on stdout.`,
 			if err != nil {
 				return err
 			}
+			if wait < 0 {
+				return wrongUse("--wait must not be negative")
+			}
 			one := slices.ContainsFunc(api.JobFields, func(f string) bool { return cmd.Flags().Changed(f) })
 			switch {
 			case one && file != "":
@@ -65,7 +73,7 @@ rest; the exit code is then 1. With --json each line has its result on stdout.`,
 			case file == "" && !one && isTerminal(c.in):
 				return wrongUse("nothing to enqueue; give --provider, or --file")
 			case !one:
-				return c.enqueueMany(cmd.Context(), cl, file, t.json)
+				return c.enqueueMany(cmd.Context(), cl, file, wait, t.json)
 			}
 			job, err := jobOfFlags(cmd.Flags(), fields, headers)
 			if err != nil {
@@ -84,6 +92,7 @@ rest; the exit code is then 1. With --json each line has its result on stdout.`,
 		fields[name] = f.String(name, "", jobHelp[name])
 	}
 	f.StringVarP(&file, "file", "f", "", `file with a JSON job on each line; "-" is stdin`)
+	f.DurationVar(&wait, "wait", 10*time.Minute, "with --file or stdin: longest wait in a row for the server's limits; 0 waits for nothing")
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if u := strings.ReplaceAll(name, "-", "_"); jobHelp[u] != "" {
 			return pflag.NormalizedName(u)
@@ -189,7 +198,7 @@ func (c *cli) enqueueOne(ctx context.Context, cl *api.Client, job []byte, asJSON
 // tally counts what became of many lines.
 type tally struct{ New, Known, Refused int }
 
-func (c *cli) enqueueMany(ctx context.Context, cl *api.Client, file string, asJSON bool) error {
+func (c *cli) enqueueMany(ctx context.Context, cl *api.Client, file string, wait time.Duration, asJSON bool) error {
 	in, size := c.in, int64(-1)
 	if file != "" && file != "-" {
 		f, err := os.Open(file)
@@ -205,7 +214,11 @@ func (c *cli) enqueueMany(ctx context.Context, cl *api.Client, file string, asJS
 	bar := c.progress(size)
 	defer bar.end()
 	var n tally
-	for l, err := range cl.Batch(ctx, io.TeeReader(in, bar)) {
+	patience := api.Patience{Wait: wait, Waiting: func(d time.Duration, why *api.Problem) {
+		bar.clear()
+		fmt.Fprintf(c.err, "%s; waiting for %s\n", oneLine(why.Detail), config.FormatDuration(d))
+	}}
+	for l, err := range cl.BatchPatiently(ctx, io.TeeReader(in, bar), patience) {
 		if err != nil {
 			bar.end()
 			fmt.Fprintf(c.err, "penstock: after %d lines: %v\n", n.New+n.Known+n.Refused, explain(err))
