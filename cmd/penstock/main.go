@@ -108,7 +108,7 @@ what it can take, without losing a job.
 		Args: cobra.NoArgs, RunE: needsCommand,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(c.serve(), c.check(), c.enqueue(), c.jobs(), c.providers(), c.fragile(), c.bench(), c.benchWorker(), c.demo(), c.version())
+	root.AddCommand(c.serve(), c.check(), c.enqueue(), c.jobs(), c.providers(), c.fragile(), c.bench(), c.benchWorker(), c.demo(), c.webhooks(), c.version())
 	for name, fix := range notBuiltYet {
 		root.AddCommand(c.notBuilt(name, fix))
 	}
@@ -155,7 +155,6 @@ var notBuiltYet = map[string]string{
 	"top":      "penstock providers list shows the same figures once",
 	"simulate": "penstock fragile rehearses a provider in real time",
 	"doctor":   "penstock check looks at a configuration, and serve at the Redis it is given",
-	"webhooks": "webhooks are not taken in yet",
 }
 
 func (c *cli) notBuilt(name, instead string) *cobra.Command {

@@ -76,6 +76,8 @@ type running struct {
 	url    string
 	logs   *logs
 	stop   func() error
+	// started waits until everything runs.
+	started func()
 }
 
 // logs is a log that may be read while it is written.
@@ -99,6 +101,14 @@ func parse(t *testing.T, src string) *config.Config {
 // serve starts everything in this process on a free port.
 func serve(t *testing.T, src string, opt Options) *running {
 	t.Helper()
+	r := launch(t, src, opt)
+	r.started()
+	return r
+}
+
+// launch is serve without waiting: started does.
+func launch(t *testing.T, src string, opt Options) *running {
+	t.Helper()
 	r := &running{t: t, logs: &logs{}}
 	started, ended := make(chan net.Addr, 1), make(chan error, 1)
 	opt.Started = func(a net.Addr) { started <- a }
@@ -119,17 +129,20 @@ func serve(t *testing.T, src string, opt Options) *running {
 			t.Logf("the log:\n%s", r.logs)
 		}
 	})
-	select {
-	case addr := <-started:
-		if addr != nil {
-			r.url = "http://" + addr.String()
-			if r.client, err = api.NewClient(r.url, testToken); err != nil {
-				t.Fatal(err)
+	r.started = func() {
+		t.Helper()
+		select {
+		case addr := <-started:
+			if addr != nil {
+				r.url = "http://" + addr.String()
+				if r.client, err = api.NewClient(r.url, testToken); err != nil {
+					t.Fatal(err)
+				}
 			}
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("did not start: %v", err)
 		}
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("did not start: %v", err)
 	}
 	return r
 }
