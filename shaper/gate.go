@@ -342,6 +342,19 @@ func (g *Gate) Limits() Limits {
 	return g.cfg.Limits
 }
 
+// InForce returns the interval between calls and the calls in flight that the
+// gate last went by: those of the limits, or less where health says so. Zero:
+// no limit.
+func (g *Gate) InForce() (interval time.Duration, concurrency int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.seen.known {
+		l := g.cfg.Limits
+		return l.Interval(), l.Concurrency
+	}
+	return g.seen.interval, g.seen.concurrency
+}
+
 // Phase returns the breaker's phase that the gate obeyed when it was last
 // asked; empty where health decides nothing.
 func (g *Gate) Phase() string {

@@ -299,8 +299,9 @@ local function credentials(id, job, called, outcome, refused)
 end
 for i = 1, nset do
   local a = setAt[i]
-  local id, job, code = ids[i], ARGV[a + 1], ARGV[a + 2]
+  local id, job, code, failed = ids[i], ARGV[a + 1], ARGV[a + 2], false
   if code == '*' then
+    failed = ARGV[a + 3] == 'c' and ARGV[a + 4] == 'failed'
     local called, outcome, back = ARGV[a + 3] == 'c', ARGV[a + 4], num(ARGV[a + 5])
     if not called and live[i] ~= false and back > 0 and tat == back and iv > 0 then
       tat = tat - iv * num(ARGV[a + 15])     -- the newest slot, not used: the line goes back
@@ -320,7 +321,11 @@ for i = 1, nset do
     if nref > 0 or cautious ~= '' then credentials(id, job, true, 'ok', false) end
     if code == 'o' or code == 'O' then record('id:' .. job, ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], job) end
   end
-  if probe == id then probe, puntil, probed = '', 0, true end
+  if probe == id then
+    probe, puntil, probed = '', 0, true
+    -- After a bad probe health has its time to say so.
+    if failed and half and psince == since then pnext = math.max(pnext, now + 1000000) end
+  end
 end
 for name, list in pairs(index) do call('ZADD', prefix .. name, unpack(list)) end
 

@@ -264,7 +264,11 @@ func (d *differ) request() *GateRequest {
 			a.Account = accountRetry
 		}
 		if d.n(5) > 0 {
-			a.Job = "j" + strconv.Itoa(int(d.n(40)))
+			jobs := 40
+			if d.deadly {
+				jobs = 5 // so that some die again and again
+			}
+			a.Job = "j" + strconv.Itoa(int(d.n(jobs)))
 			if d.n(3) == 0 {
 				a.Record = "id:" + a.Job
 			}

@@ -13,6 +13,7 @@ const (
 	gateExpireLot = 100
 	gateRefusals  = 5
 	gatePoison    = 3
+	gateAfterBad  = 1_000_000 // after a probe that failed
 )
 
 // gateTick is one request under way.

@@ -34,6 +34,9 @@ func (t *gateTick) take(s *GateSettlement) {
 	t.credentials(s)
 	if t.Probe == s.Permit {
 		t.Probe, t.ProbeUntil, t.probed = "", 0, true
+		if s.Called && s.Outcome == "failed" && t.Control.Phase == "half_open" && t.ProbeSince == t.Control.Since {
+			t.ProbeNext = max(t.ProbeNext, t.now+gateAfterBad) // health has its time to say so
+		}
 	}
 	if _, stands := t.Records[s.Record.Name]; s.Record.Name != "" && !stands {
 		t.Records[s.Record.Name] = s.Record.Value

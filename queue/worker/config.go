@@ -114,6 +114,7 @@ const (
 	ReasonThrottled = "throttled" // the provider said not now
 	ReasonRefused   = "refused"   // the provider refused who we are
 	ReasonHandler   = "handler"   // the handler said Defer
+	ReasonBudget    = "budget"    // too little succeeds to pay for a retry
 	ReasonOther     = "other"     // running elsewhere, Redis away, a fault of the worker's own
 )
 

@@ -75,6 +75,8 @@ type fate struct {
 	spent   bool         // again: an attempt is spent
 	held    bool         // the provider said not now (429 and the like)
 	refused bool         // the provider refused who we are
+	free    bool         // a failure that spends no attempt: a probe, or the breaker is not closed
+	budget  bool         // no call: the retry budget has no token
 	delay   time.Duration
 	after   time.Duration // the wait that the provider asked for
 	reason  string
@@ -141,6 +143,9 @@ func afterHTTP(ctx context.Context, res provider.Result) fate {
 func withoutCall(ctx context.Context, err error) (f fate, stranger bool) {
 	if d, ok := errors.AsType[*shaper.DoneError](err); ok {
 		return byRecord(d.Record), false
+	}
+	if d, ok := errors.AsType[*guard.Deferred](err); ok {
+		return fate{verdict: again, delay: d.After, budget: true}, false
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(err, guard.ErrExpired):

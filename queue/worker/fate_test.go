@@ -197,7 +197,7 @@ func TestExpires(t *testing.T) {
 		if d := time.Since(begin); d < 2*time.Minute || d > 2*time.Minute+2*time.Second {
 			t.Errorf("expired after %s", d)
 		}
-		if n := len(got.all()); n < 100 || n > 250 {
+		if n := len(got.all()); n < 10 || n > 250 { // few: a provider that refuses all is asked ever less often
 			t.Errorf("%d calls in two minutes of throttles at half a second", n)
 		}
 		r.enqueue(queue.Job{ID: "long"})

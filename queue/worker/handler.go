@@ -97,10 +97,10 @@ func (k *task) expired() fate {
 // request is what the guard is asked for.
 func (w *Worker) request(ctx context.Context, k *task) guard.Request {
 	return guard.Request{
-		Job: k.hand.id, Key: k.env.Key, Cost: k.env.Cost, Retry: k.env.Attempts > 0,
+		Job: k.hand.id, Key: k.env.Key, Cost: k.env.Cost, Retry: k.env.Attempts+k.env.Throttles > 0,
 		Expires: w.clock.at(k.expires),
-		Record: func(err error, _ guard.Report) *shaper.Record {
-			f := w.judge(ctx, k, err)
+		Record: func(err error, rep guard.Report) *shaper.Record {
+			f := w.judge(ctx, k, err, rep.Free)
 			k.fate = &f
 			if f.verdict != final {
 				return nil
@@ -145,8 +145,9 @@ func (w *Worker) call(ctx context.Context, k *task, body []byte) (err error) {
 }
 
 // judge says what becomes of the job whose call returned err: what one answer
-// says, and what the job's own history adds.
-func (w *Worker) judge(ctx context.Context, k *task, err error) fate {
+// says, and what the job's own history adds. free: it was a probe, or the
+// breaker is not closed; then a failure is nobody's but the provider's.
+func (w *Worker) judge(ctx context.Context, k *task, err error, free bool) fate {
 	if _, ok := errors.AsType[notBegun](err); ok {
 		f, _ := withoutCall(ctx, err)
 		if f.verdict == again {
@@ -155,6 +156,9 @@ func (w *Worker) judge(ctx context.Context, k *task, err error) fate {
 		return f
 	}
 	f := afterCall(ctx, err)
+	if free && f.verdict == again && f.spent {
+		f.spent, f.free = false, true
+	}
 	if f.verdict == final {
 		f.spent = true
 		if f.state == layout.Succeeded {
@@ -162,7 +166,7 @@ func (w *Worker) judge(ctx context.Context, k *task, err error) fate {
 		}
 		return f
 	}
-	stopping := !f.spent && !f.held && !f.refused && errors.Is(context.Cause(ctx), errStopping)
+	stopping := !f.spent && !f.free && !f.held && !f.refused && errors.Is(context.Cause(ctx), errStopping)
 	switch {
 	case w.hands.wasAsked(k.hand):
 		f.verdict, f.state = final, layout.Canceled

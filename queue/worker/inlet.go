@@ -26,6 +26,8 @@ const (
 	lease = 30
 	// beat is how often a process's sign of life is sent along.
 	beat = 4 * time.Second
+	// openPoll is the least time between two looks at an open breaker.
+	openPoll = 250 * time.Millisecond
 	// wheel of the lanes' turns: high, default, low at 8 : 4 : 1.
 	wheel = "hdhhdhlhdhhdh"
 )
@@ -55,7 +57,8 @@ type inlet struct {
 	lastBeat  time.Time
 	lastTake  time.Time
 	hopeful   bool      // there may be jobs
-	shut      bool      // held or paused: news of jobs changes nothing
+	shut      bool      // held, open or paused: news of jobs changes nothing
+	probing   bool      // half-open: one job at a time
 	nextDue   time.Time // zero: none known
 	nextPoll  time.Time
 	empties   int // wake-ups in a row that found nothing
@@ -123,9 +126,11 @@ func (in *inlet) pop() (string, bool) {
 func (in *inlet) allowed() int {
 	l := in.limits()
 	in.mu.Lock()
-	procs := max(1, in.processes)
+	procs, probing := max(1, in.processes), in.probing
 	in.mu.Unlock()
 	switch {
+	case probing:
+		return 1
 	case !l.Rate.IsZero():
 		return max(2, int(l.Rate.PerSec()*window.Seconds()/float64(procs)+0.999))
 	case l.Concurrency > 0:
@@ -206,7 +211,7 @@ func (in *inlet) sleep(d time.Duration, patience <-chan time.Time) bool {
 func (in *inlet) wake(gate bool) {
 	in.mu.Lock()
 	if gate {
-		in.shut = false
+		in.shut, in.probing = false, false
 	}
 	in.hopeful = !in.shut
 	in.mu.Unlock()

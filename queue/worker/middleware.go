@@ -96,6 +96,9 @@ func turn(ctx context.Context, g *guard.Guard, next asynq.Handler, t *asynq.Task
 	case errors.Is(err, shaper.ErrDone):
 		return 0, nil
 	}
+	if poor, ok := errors.AsType[*guard.Deferred](err); ok && last {
+		return poor.After, err
+	}
 	return 0, fmt.Errorf("%w: %w", ErrNotYourTurn, err)
 }
 
@@ -123,6 +126,9 @@ func RetryDelay(other asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 	return func(n int, err error, t *asynq.Task) time.Duration {
 		if d, ok := errors.AsType[*deferral](err); ok {
 			return d.d + time.Second // asynq cuts to whole seconds
+		}
+		if poor, ok := errors.AsType[*guard.Deferred](err); ok {
+			return poor.After + time.Second
 		}
 		if errors.Is(err, ErrNotYourTurn) || errors.Is(err, asynq.ErrLeaseExpired) {
 			return 0

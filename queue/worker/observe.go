@@ -31,7 +31,9 @@ func (w *Worker) observeEnd(k *task, f fate) {
 			reason = ReasonThrottled
 		case f.refused:
 			reason = ReasonRefused
-		case f.spent:
+		case f.budget:
+			reason = ReasonBudget
+		case f.spent, f.free:
 			reason = ReasonFailed
 		case f.called:
 			reason = ReasonHandler

@@ -75,6 +75,9 @@ func (w *Worker) orderAgain(o *order, k *task, f fate) {
 	o.msg = msg
 }
 
+// afterOpen spreads jobs that came back from a provider that opened.
+const afterOpen = 10 * time.Second
+
 // delay is when the job comes back: never later than it expires.
 func (w *Worker) delay(k *task, f fate) time.Duration {
 	d := f.delay
@@ -87,6 +90,9 @@ func (w *Worker) delay(k *task, f fate) time.Duration {
 		d = w.backoff.Next(k.env.Attempts, f.after)
 	case d == 0:
 		d = w.backoff.Next(0, f.after)
+	}
+	if open := w.cfg.Guard.Health().OpenUntil; !open.IsZero() && f.called && !f.refused {
+		d = max(d, time.Until(open)+rand.N(afterOpen)) // not all at once when it closes
 	}
 	left := time.Duration(k.expires-w.clock.ms()) * time.Millisecond
 	return max(0, min(d, left))

@@ -23,14 +23,15 @@ func (in *inlet) request(k, free int) {
 	pattern := wheel[in.turn:] + wheel[:in.turn]
 	in.hopeful, in.lastTake = false, now
 	in.mu.Unlock()
+	_, parked := in.hands.counts()
 	a := in.keys.Asynq
 	keys := append([]string{
 		a("pending"), a("active"), a("lease"), a("scheduled"), a("retry"), a("paused"),
 		in.keys.Own(layout.Paused), in.keys.Own(layout.HeldUntil),
 	}, in.keys.Lanes()...)
-	keys = append(keys, in.keys.Own(layout.Procs), in.keys.Owner(in.process))
+	keys = append(keys, in.keys.Own(layout.Procs), in.keys.Owner(in.process), in.keys.Own(layout.Control))
 	res, err := in.script.Run(context.Background(), in.rdb, keys,
-		in.process, k, min(free, lot), a("t:"), pattern, flag(sign), lease).Slice()
+		in.process, k, min(free, lot), a("t:"), pattern, flag(sign), lease, parked).Slice()
 	var got took
 	if err == nil {
 		got, err = parseTook(res)
@@ -112,7 +113,8 @@ func (in *inlet) accept(got took, signed bool) {
 	if signed {
 		in.lastBeat, in.processes = now, got.processes
 	}
-	in.shut = got.shut != ""
+	in.probing = got.shut == "probing"
+	in.shut = got.shut != "" && !in.probing
 	if in.shut || !in.nextDue.After(now) {
 		in.nextDue = time.Time{} // else it may be news that came while the answer was under way
 	}
@@ -120,7 +122,13 @@ func (in *inlet) accept(got took, signed bool) {
 	switch {
 	case got.shut == "held":
 		in.nextDue = in.clock.at(got.until)
-	case got.shut != "":
+	case got.shut == "open":
+		// It probes a moment after that: health has to say so.
+		in.nextDue = in.clock.at(got.until)
+		if soonest := now.Add(openPoll); in.nextDue.Before(soonest) {
+			in.nextDue = soonest
+		}
+	case in.shut:
 		// Paused: resume publishes.
 	case got.full:
 		in.hopeful = true

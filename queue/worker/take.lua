@@ -19,12 +19,13 @@
 --
 -- KEYS  1 pending  2 active  3 lease  4 scheduled  5 retry  6 asynq's paused
 --       7 paused  8 held_until (us)  9 lane high  10 lane default  11 lane low
---       12 procs  13 owner:<process>
+--       12 procs  13 owner:<process>  14 control (health's record: its first line)
 -- ARGV  1 process  2 k  3 at most, expired ones included  4 task key prefix
---       5 pattern of h, d, l  6 heartbeat 0/1  7 lease in s
+--       5 pattern of h, d, l  6 heartbeat 0/1  7 lease in s  8 jobs taken and not yet called
 -- RESULT  {now, shut, until, next due or 0, full 0/1, processes or 0, then for
 --         each job: id, origin, message}
---         shut: '' | paused | held.  full: there may be more that is due.
+--         shut: '' | paused | held | open | probing (half-open: one job, if any).
+--         full: there may be more that is due.
 --         origin: p | s:<lane>:<due> | r:<lane>:<due> (which of asynq's sets,
 --         lane h, d or l): how to put it back where it was.
 
@@ -39,12 +40,18 @@ if ARGV[6] == '1' then
   nprocs = call('ZCOUNT', KEYS[12], int(now - 15000), '+inf')
 end
 
-local m = call('MGET', KEYS[6], KEYS[7], KEYS[8])
+local m = call('MGET', KEYS[6], KEYS[7], KEYS[8], KEYS[14])
 if m[1] or m[2] then return {int(now), 'paused', '0', '0', 0, nprocs} end
 local held = tonumber(m[3] or 0) or 0
 if held > now * 1000 then return {int(now), 'held', int(math.ceil(held / 1000)), '0', 0, nprocs} end
 
+local phase, reopens = string.match(m[4] or '', '^1 on %d+ ([%a_]+) %d+ %d+ %d+ %d+ (%d+)')
+if phase == 'open' then return {int(now), 'open', int(math.ceil(tonumber(reopens) / 1000)), '0', 0, nprocs} end
+local probing = phase == 'half_open'
+
 local k, most, prefix, pattern = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
+
+if probing then k = tonumber(ARGV[8]) > 0 and 0 or math.min(k, 1) end
 
 -- A source gives ids in order and counts what was looked at.
 local function source(fetch)
@@ -156,6 +163,6 @@ if dry and lanes then
     if #first > 0 and (due == 0 or tonumber(first[2]) < due) then due = tonumber(first[2]) end
   end
 end
-local answer = {int(now), '', '0', int(due), dry and 0 or 1, nprocs}
+local answer = {int(now), probing and 'probing' or '', '0', int(due), dry and 0 or 1, nprocs}
 for i = 1, #out do answer[6 + i] = out[i] end
 return answer

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock-io/penstock/queue"
 	"github.com/penstock-io/penstock/queue/internal/layout"
 	"github.com/penstock-io/penstock/retrybudget"
+	"github.com/penstock-io/penstock/shaper"
 	"github.com/penstock-io/penstock/shaper/guard"
 )
 
@@ -130,6 +131,17 @@ func (w *Worker) start(ctx context.Context) error {
 	return nil
 }
 
+// inForce are the limits that the gate goes by now, whatever it took them from.
+func (w *Worker) inForce() shaper.Limits {
+	l := w.cfg.Guard.Gate().Limits()
+	interval, concurrency := w.cfg.Guard.Gate().InForce()
+	if interval > l.Interval() {
+		l.Rate = shaper.Rate{N: 1, Per: interval}
+	}
+	l.Concurrency = concurrency
+	return l
+}
+
 func (w *Worker) run(ctx context.Context) error {
 	waker := w.cfg.Guard.Gate().Waker()
 	jobs, noJobs := waker.Listen(w.keys.Own(layout.Jobs))
@@ -138,7 +150,7 @@ func (w *Worker) run(ctx context.Context) error {
 	defer noGate()
 	defer waker.Messages(w.keys.Own(layout.Cancelled), func(id string) { w.hands.ask(id) })()
 
-	in := newInlet(w.cfg.Redis, w.keys, w.process, w.cfg.Concurrency, w.cfg.Guard.Gate().Limits, w.hands, w.clock, w.log, jobs, gate)
+	in := newInlet(w.cfg.Redis, w.keys, w.process, w.cfg.Concurrency, w.inForce, w.hands, w.clock, w.log, jobs, gate)
 	w.expect = in.expect
 	srv := asynq.NewServerFromRedisClient(&client{
 		UniversalClient: w.cfg.Redis, known: shapes(), dequeue: in.dequeue, hands: w.hands, nextMove: map[string]time.Time{},
