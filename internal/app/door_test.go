@@ -26,8 +26,8 @@ const (
 	reportsToken = "reports-0123456789abcdef"
 )
 
-// doorSource is a configuration with a door. Rates are of hours, so that no
-// test depends on how fast it runs.
+// doorSource is a configuration with a door. Rates are of hours, and decisions
+// may take their time, so that no test depends on how fast it runs.
 func doorSource(store, door string) string {
 	return fmt.Sprintf(`redis: %q
 listen: 127.0.0.1:0
@@ -37,6 +37,7 @@ auth:
 providers: {sms: {base_url: "http://127.0.0.1:1", concurrency: 5}}
 webhooks: {shop: {path: /hooks/shop, scheme: none, to: {provider: sms, path: /events}}}
 door:
+  store_timeout: 10s
 %s`, store, billingToken, reportsToken, testToken, door)
 }
 
@@ -310,7 +311,6 @@ func TestDoorBatch(t *testing.T) {
 func TestDoorStoreAway(t *testing.T) {
 	red := redistest.Start(t)
 	r := serve(t, doorSource(red.URL(), `
-  store_timeout: 500ms
   rules:
     - {name: open, routes: [GET /v1/jobs], rate: 100/h}
     - {name: closed, routes: [POST /v1/jobs], rate: 100/h, when_store_away: closed}
