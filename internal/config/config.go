@@ -16,6 +16,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/penstock-io/penstock/breaker"
+	"github.com/penstock-io/penstock/retrybudget"
 	"github.com/penstock-io/penstock/shaper"
 	"github.com/penstock-io/penstock/webhooks"
 )
@@ -106,6 +108,12 @@ type Provider struct {
 	Limits shaper.Limits
 	// Retry says whether and when a failed call is tried again.
 	Retry Retry
+	// Adaptive says whether limits follow the provider's health: on, shadow or off.
+	Adaptive string
+	// Law are the constants by which they do; zero fields are their defaults.
+	Law breaker.Config `json:",omitzero"`
+	// Budget is the retry budget; zero fields are its defaults.
+	Budget retrybudget.Budget `json:",omitzero"`
 	// Keep is how long a final job's id is remembered.
 	Keep time.Duration
 	// Sign are the secrets that every call is signed with, by Standard Webhooks.

@@ -14,8 +14,4 @@ var notBuilt = map[string]map[string]string{
 // notBuiltValues lists values of the contract that are refused likewise.
 var notBuiltValues = map[string]map[string]string{
 	"when_store_away": {"local_share": "only stop is: no call starts while Redis is away"},
-	"adaptive": {
-		"on":     "limits do not yet follow the provider's health; off is what runs",
-		"shadow": "limits do not yet follow the provider's health; off is what runs",
-	},
 }

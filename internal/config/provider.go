@@ -58,7 +58,7 @@ func (r *reader) providers(root *object) []Provider {
 func (r *reader) provider(v value, p *Provider) {
 	before := len(r.faults)
 	o := r.object(v, "providers.*", "base_url", "headers", "timeout", "max_body", "allow_private",
-		"rate", "burst", "headroom", "concurrency", "retry", "keep", "sign", "when_store_away", "adaptive")
+		"rate", "burst", "headroom", "concurrency", "retry", "keep", "sign", "when_store_away", "adaptive", "law", "budget")
 	o.line = p.Line
 	p.Timeout, p.MaxBody, p.Keep = DefaultTimeout, DefaultMaxBody, DefaultKeep
 	p.Headers = r.headers(o)
@@ -71,7 +71,7 @@ func (r *reader) provider(v value, p *Provider) {
 	r.sign(o, p)
 	var word string
 	o.word("when_store_away", &word, "stop", "local_share")
-	o.word("adaptive", &word, "on", "shadow", "off")
+	r.adaptive(o, p)
 	if len(r.faults) == before {
 		r.relations(o, p)
 		r.callable(o, p)
