@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,15 +31,17 @@ var durable = []string{"appendonly", "yes", "appendfsync", "always"}
 
 // house is a store, an API, workers and their provider.
 type house struct {
-	t       *testing.T
-	redis   *redistest.Server
-	rdb     *redis.Client
-	shop    *fragile.Server
-	config  string
-	api     *process
-	url     string
-	client  *api.Client
-	workers []*process
+	t     *testing.T
+	redis *redistest.Server
+	rdb   *redis.Client
+	shop  *fragile.Server
+	// closeShop ends the provider before the test does.
+	closeShop func() error
+	config    string
+	api       *process
+	url       string
+	client    *api.Client
+	workers   []*process
 }
 
 // build starts a store, a provider, an API and so many workers. settings are
@@ -50,8 +53,9 @@ func build(t *testing.T, workers int, shop fragile.Config, settings string, stor
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = f.Close() })
-	h := &house{t: t, redis: redistest.Start(t, store...), shop: f, config: filepath.Join(t.TempDir(), "penstock.yaml")}
+	closed := sync.OnceValue(f.Close)
+	t.Cleanup(func() { _ = closed() })
+	h := &house{t: t, closeShop: closed, redis: redistest.Start(t, store...), shop: f, config: filepath.Join(t.TempDir(), "penstock.yaml")}
 	h.rdb = h.redis.Client()
 	h.configure(settings)
 	h.startAPI()

@@ -91,7 +91,7 @@ func start(t *testing.T, name string, args ...string) *process {
 }
 
 func tail(s string) string {
-	const most = 6000
+	const most = 3000
 	if len(s) > most {
 		return "…" + s[len(s)-most:]
 	}
