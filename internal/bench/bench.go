@@ -22,6 +22,9 @@ type Options struct {
 	// Command starts a worker process: path and arguments. Empty: this binary
 	// with WorkerCommand.
 	Command []string
+	// Serve starts a server; its configuration is added. Empty: this binary
+	// with "serve".
+	Serve []string
 	// Progress is told what is being measured. Nil: nobody.
 	Progress func(string)
 	// Done is given each result at once. Nil: nobody.
@@ -42,6 +45,7 @@ func comparisons() []comparison {
 		{"enqueue", "jobs per second that one producer stores, beside plain asynq", (*rig).enqueue},
 		{"idle", "what 20 idle providers cost, and from enqueue to call", (*rig).idle},
 		{"kill", "kill -9 of one of two workers under load", (*rig).kill},
+		{"webhooks", "a storm of 5,000 signed webhooks: as it is, with the receiver or Redis killed, with Redis away for a minute", (*rig).webhooks},
 	}
 }
 
@@ -82,12 +86,15 @@ func Run(ctx context.Context, opt Options) (Results, error) {
 		return Results{}, err
 	}
 	opt.Runs, opt.Scale = cmp.Or(opt.Runs, 3), cmp.Or(opt.Scale, 1)
+	self, err := os.Executable()
+	if err != nil {
+		return Results{}, fmt.Errorf("find this program to start workers: %w", err)
+	}
 	if len(opt.Command) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return Results{}, fmt.Errorf("find this program to start workers: %w", err)
-		}
 		opt.Command = []string{self, WorkerCommand}
+	}
+	if len(opt.Serve) == 0 {
+		opt.Serve = []string{self, "serve"}
 	}
 	server, err := startRedis(ctx)
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 )
 
 // Every comparison at the smallest scale, but kill, which takes its half
-// minute: see faults_test.go. No figure is judged that depends on the machine;
+// minute, and webhooks, whose kills do: see faults_test.go and storm_test.go. No figure is judged that depends on the machine;
 // but every job is done, none twice, and never more in flight than allowed.
 func TestComparisons(t *testing.T) {
 	tested := 0
 	for _, c := range comparisons() {
-		if c.name == "kill" {
+		if c.name == "kill" || c.name == "webhooks" {
 			continue
 		}
 		tested++

@@ -6,8 +6,11 @@ import (
 	"testing"
 )
 
-// TestMain lets the test binary be the worker process.
+// TestMain lets the test binary be the worker process, and serve.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == serveCommand {
+		os.Exit(serve(os.Args[2:]))
+	}
 	if len(os.Args) == 2 && os.Args[1] == WorkerCommand {
 		if err := Worker(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -34,7 +37,7 @@ func testRig(t *testing.T) *rig {
 			t.Error(err)
 		}
 	})
-	return &rig{ctx: t.Context(), redis: s, opt: Options{Runs: 1, Scale: 0.01, Command: []string{self, WorkerCommand}}}
+	return &rig{ctx: t.Context(), redis: s, opt: Options{Runs: 1, Scale: 0.01, Command: []string{self, WorkerCommand}, Serve: []string{self, serveCommand}}}
 }
 
 // Plain asynq in real processes: every job once, some ten commands a job.

@@ -25,6 +25,8 @@ type redisServer struct {
 	dir  string
 	cmd  *exec.Cmd
 	gone chan struct{}
+	// settings beside the usual ones, for one that is started again.
+	settings []string
 	// control is the driver's client for what must not be counted.
 	control *redis.Client
 }
