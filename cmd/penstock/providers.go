@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-io/penstock/internal/api"
 	"github.com/penstock-io/penstock/internal/config"
 	"github.com/penstock-io/penstock/queue"
+	"github.com/penstock-io/penstock/shaper"
 )
 
 func mapKeys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
@@ -47,7 +48,7 @@ func (c *cli) providersList() *cobra.Command {
 					}
 					continue
 				}
-				row := []string{p.Name, providerState(p), noLimit(p.Limits.Rate), inFlight(p)}
+				row := []string{p.Name, providerState(p), rateInForce(p), inFlight(p)}
 				for _, s := range []queue.State{queue.Waiting, queue.Delayed, queue.Retrying, queue.Running, queue.Dead} {
 					row = append(row, strconv.FormatInt(p.Jobs[s], 10))
 				}
@@ -70,12 +71,49 @@ func providerState(p api.ProviderStatus) string {
 		return "paused"
 	case !p.HeldUntil.IsZero():
 		return "held"
+	case p.Health != nil && p.Health.Adaptive == "on" && p.Health.State != "closed":
+		return p.Health.State
 	case p.Cautious != "":
 		return "cautious"
 	case !p.LearningUntil.IsZero():
 		return "learning"
 	}
-	return "open"
+	return "ok"
+}
+
+// rateInForce is the rate, and what health leaves of it.
+func rateInForce(p api.ProviderStatus) string {
+	limit := noLimit(p.Limits.Rate)
+	h := p.Health
+	if h == nil || h.Adaptive != "on" || h.Rate == 0 {
+		return limit
+	}
+	if r, err := shaper.ParseRate(p.Limits.Rate); err == nil && h.Rate >= 0.9*r.PerSec() {
+		return limit // what is missing is the headroom's
+	}
+	now := strconv.FormatFloat(h.Rate, 'g', 3, 64) + "/s"
+	if p.Limits.Rate == "" {
+		return now
+	}
+	return now + " of " + limit
+}
+
+// healthRows show how a provider stands and why.
+func healthRows(h *api.Health) [][2]string {
+	if h == nil {
+		return nil
+	}
+	rows := [][2]string{{"adaptive", h.Adaptive}, {"health", h.State}, {"since", moment(h.ChangedAt)}, {"because", h.Reason}}
+	if h.Factor < 1 {
+		rows = append(rows, [2]string{"share of the rate", strconv.FormatFloat(h.Factor, 'g', 3, 64)})
+	}
+	if h.Ceiling > 0 {
+		rows = append(rows, [2]string{"ceiling", strconv.FormatFloat(h.Ceiling, 'g', 3, 64) + "/s"})
+	}
+	if h.Concurrency > 0 {
+		rows = append(rows, [2]string{"in flight allowed", strconv.Itoa(h.Concurrency)})
+	}
+	return append(rows, [2]string{"probed from", moment(h.OpenUntil)})
 }
 
 func inFlight(p api.ProviderStatus) string {
@@ -118,7 +156,7 @@ func (c *cli) onProvider(use, short string, do func(cl *api.Client, ctx context.
 
 func providerRows(p api.ProviderStatus) [][]string {
 	rows := [][]string{
-		{"provider", p.Name}, {"state", providerState(p)}, {"rate", noLimit(p.Limits.Rate)}, {"burst", strconv.Itoa(p.Limits.Burst)},
+		{"provider", p.Name}, {"state", providerState(p)}, {"rate", rateInForce(p)}, {"burst", strconv.Itoa(p.Limits.Burst)},
 		{"headroom", p.Limits.Headroom}, {"concurrency", noLimit(strconv.Itoa(p.Limits.Concurrency))}, {"in flight", strconv.Itoa(p.InFlight)},
 		{"processes", strconv.Itoa(p.Processes)},
 	}
@@ -129,6 +167,9 @@ func providerRows(p api.ProviderStatus) [][]string {
 	}
 	add("held until", moment(p.HeldUntil))
 	add("held because", p.HeldReason)
+	for _, row := range healthRows(p.Health) {
+		add(row[0], row[1])
+	}
 	add("one at a time", p.Cautious)
 	add("half rate until", moment(p.LearningUntil))
 	for _, s := range queue.States() {

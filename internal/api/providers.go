@@ -37,6 +37,8 @@ type ProviderStatus struct {
 	// HeldUntil, if set, is until when nobody may call; HeldReason says why.
 	HeldUntil  time.Time `json:"held_until,omitzero"`
 	HeldReason string    `json:"held_reason,omitempty"`
+	// Health is how the provider stands; absent where nothing is known yet.
+	Health *Health `json:"health,omitempty"`
 	// Cautious, if set, says why only one call at a time goes.
 	Cautious string `json:"cautious,omitempty"`
 	// LearningUntil, if set, is until when it goes at half its rate, after Redis
@@ -51,6 +53,26 @@ type ProviderStatus struct {
 
 	// InForce are the same limits for the program.
 	InForce shaper.Limits `json:"-"`
+}
+
+// Health is how a provider stands, and what follows from it.
+type Health struct {
+	// Adaptive is on, shadow (computed, and changes nothing) or off.
+	Adaptive string `json:"adaptive"`
+	// State is open, half_open, slow_start, shedding, throttled or closed.
+	State string `json:"state"`
+	// Factor is the share of the rate that failures leave, from (0, 1].
+	Factor float64 `json:"factor"`
+	// Ceiling is what refusals left of the rate, in calls a second; absent: none.
+	Ceiling float64 `json:"ceiling,omitzero"`
+	// Rate and Concurrency are in force now; absent: no limit.
+	Rate        float64 `json:"rate,omitzero"`
+	Concurrency int     `json:"concurrency,omitzero"`
+	// OpenUntil is when an open breaker begins to probe.
+	OpenUntil time.Time `json:"open_until,omitzero"`
+	// Reason and ChangedAt say why and when it changed last.
+	Reason    string    `json:"reason,omitempty"`
+	ChangedAt time.Time `json:"changed_at,omitzero"`
 }
 
 // Defaults of a provider's jobs, where they do not say otherwise.

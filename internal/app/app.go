@@ -212,9 +212,14 @@ func (a *app) build(ctx context.Context) error {
 // provider makes a provider's guard and, where this process calls it, its worker.
 func (a *app) provider(ctx context.Context, p config.Provider) error {
 	watch := &observer{Metrics: a.metrics, meter: a.meters.of(p.Name)}
+	adaptive, err := guard.ParseAdaptive(p.Adaptive)
+	if err != nil {
+		return err
+	}
 	g := guard.New(guard.Config{
 		Redis: a.store.rdb, Provider: p.Name, Namespace: a.cfg.Redis.Namespace, Limits: p.Limits, Timeout: p.Timeout,
 		CredentialsTag: credentialsTag(p), Waker: a.waker, Observer: watch, Logger: a.log,
+		Adaptive: adaptive, Law: p.Law, Budget: p.Budget,
 	})
 	if err := g.Err(); err != nil {
 		return err

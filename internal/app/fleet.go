@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/penstock-io/penstock/internal/api"
 	"github.com/penstock-io/penstock/internal/config"
+	"github.com/penstock-io/penstock/internal/health"
 	"github.com/penstock-io/penstock/internal/metrics"
 	"github.com/penstock-io/penstock/queue"
 	"github.com/penstock-io/penstock/shaper"
@@ -125,8 +127,13 @@ func (f *fleet) Provider(ctx context.Context, name string) (api.ProviderStatus, 
 	if err != nil && !errors.Is(err, queue.ErrUnknownProvider) {
 		return api.ProviderStatus{}, err
 	}
+	h, err := health.Read(ctx, f.rdb, g.Name())
+	if err != nil {
+		return api.ProviderStatus{}, away(err)
+	}
 	p := api.ProviderStatus{
-		Name: name, Limits: api.LimitsOf(s.Limits), InForce: s.Limits, Version: s.Version, InFlight: s.InFlight,
+		Health: healthOf(h, s.Limits),
+		Name:   name, Limits: api.LimitsOf(s.Limits), InForce: s.Limits, Version: s.Version, InFlight: s.InFlight,
 		Paused: s.Paused || asynqPaused > 0, HeldUntil: utc(s.HeldUntil), HeldReason: s.HeldReason, Cautious: s.Cautious,
 		LearningUntil: utc(s.LearningUntil), Processes: s.Processes, Jobs: counts,
 		Defaults: api.Defaults{MaxBody: spec.MaxBody, MaxCost: spec.MaxCost, Attempts: spec.Attempts},
@@ -139,6 +146,31 @@ func (f *fleet) Provider(ctx context.Context, name string) (api.ProviderStatus, 
 	}
 	return p, nil
 }
+
+// healthOf is what operators see of a provider's health; nil where there is
+// nothing to see.
+func healthOf(h health.Status, l shaper.Limits) *api.Health {
+	if h.Mode == "" || h.State == "" {
+		return nil
+	}
+	out := &api.Health{
+		Adaptive: h.Mode, State: h.State, Factor: h.Factor, Ceiling: round(h.Ceiling), Concurrency: l.Concurrency,
+		OpenUntil: utc(h.OpenUntil), Reason: h.Reason, ChangedAt: utc(h.Changed),
+	}
+	interval := l.Interval()
+	if h.Mode == shaper.ControlOn {
+		interval = max(interval, h.Interval)
+		if h.InFlight > 0 && (l.Concurrency == 0 || h.InFlight < l.Concurrency) {
+			out.Concurrency = h.InFlight
+		}
+	}
+	if interval > 0 {
+		out.Rate = round(1 / interval.Seconds())
+	}
+	return out
+}
+
+func round(v float64) float64 { return math.Round(v*1000) / 1000 }
 
 // asynqPaused is asynq's own pause; either shuts the provider.
 func (f *fleet) asynqPaused(name string) string {
@@ -217,10 +249,17 @@ func (f *fleet) snapshot(ctx context.Context, name string, used *meter) (metrics
 	for state, n := range p.Jobs {
 		jobs[string(state)] = n
 	}
-	return metrics.Snapshot{
+	s := metrics.Snapshot{
 		RateAllowed: p.InForce.Rate.PerSec(), RateUsed: used.perSecond(), Concurrency: int64(p.InForce.Concurrency),
 		InFlight: int64(p.InFlight), Held: !p.HeldUntil.IsZero(), Paused: p.Paused, Jobs: jobs,
-	}, nil
+	}
+	if h := p.Health; h != nil {
+		s.Health, s.Factor, s.Ceiling, s.Concurrency = h.State, h.Factor, h.Ceiling, int64(h.Concurrency)
+		if rate := p.InForce.Rate.PerSec(); rate == 0 || h.Rate < 0.9*rate { // else it is the headroom's
+			s.RateAllowed = h.Rate
+		}
+	}
+	return s, nil
 }
 
 // away names what a gate says of Redis; what is not a refusal of ours is taken

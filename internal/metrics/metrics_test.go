@@ -47,6 +47,8 @@ func everything(m *Metrics, provider string) {
 		m.Settled(provider, state, i+1)
 	}
 	m.Reclaimed(provider, "process_died", 7)
+	m.Changed(provider, guard.Change{From: "closed", To: "open"})
+	m.Changed(provider, guard.Change{From: "closed", To: "shedding", Shadow: true})
 }
 
 func fixed(s Snapshot, err error) func(context.Context) (Snapshot, error) {
@@ -74,7 +76,7 @@ func scrape(t *testing.T, m *Metrics) map[string]string {
 
 func TestScrape(t *testing.T) {
 	m := New()
-	m.Watch("sms", fixed(Snapshot{RateAllowed: 100, RateUsed: 98.5, Concurrency: 20, InFlight: 3, Held: true,
+	m.Watch("sms", fixed(Snapshot{RateAllowed: 100, RateUsed: 98.5, Concurrency: 20, InFlight: 3, Held: true, Health: "shedding", Factor: 0.5, Ceiling: 42,
 		Jobs: map[string]int64{"waiting": 5, "delayed": 2, "of the day": 1}}, nil))
 	everything(m, "sms")
 	lines := scrape(t, m)
@@ -103,6 +105,12 @@ func TestScrape(t *testing.T) {
 		`penstock_concurrency_allowed{provider="sms"}`:                                  "20",
 		`penstock_calls_in_flight{provider="sms"}`:                                      "3",
 		`penstock_held{provider="sms"}`:                                                 "1",
+		`penstock_health{provider="sms",state="shedding"}`:                              "1",
+		`penstock_health{provider="sms",state="open"}`:                                  "0",
+		`penstock_health_factor{provider="sms"}`:                                        "0.5",
+		`penstock_health_ceiling{provider="sms"}`:                                       "42",
+		`penstock_health_changes_total{provider="sms",shadow="false",state="open"}`:     "1",
+		`penstock_health_changes_total{provider="sms",shadow="true",state="shedding"}`:  "1",
 		`penstock_paused{provider="sms"}`:                                               "0",
 		`penstock_jobs{provider="sms",state="waiting"}`:                                 "5",
 		`penstock_jobs{provider="sms",state="running"}`:                                 "0",
@@ -154,6 +162,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		func(s string) { m.Deferred("sms", s, false) },
 		func(s string) { m.Settled("sms", s, 1) },
 		func(s string) { m.Reclaimed("sms", s, 1) },
+		func(s string) { m.Changed("sms", guard.Change{To: s}) },
 		func(s string) { m.Attempt("sms", breaker.Outcome(len(s)), time.Second) },
 	} {
 		word("tenant-0 is blocked")
@@ -165,6 +174,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		m.Deferred("sms", text, false)
 		m.Settled("sms", text, i)
 		m.Reclaimed("sms", text, 1)
+		m.Changed("sms", guard.Change{To: text})
 		m.Attempt("sms", breaker.Outcome(100+i%100), time.Second)
 	}
 	lines := scrape(t, m)
@@ -181,7 +191,7 @@ func TestLabelsAreBounded(t *testing.T) {
 			names[found[1]] = true
 		}
 	}
-	if diff := cmp.Diff([]string{"cause", "delayed", "le", "outcome", "provider", "reason", "state"}, slices.Sorted(maps.Keys(names))); diff != "" {
+	if diff := cmp.Diff([]string{"cause", "delayed", "le", "outcome", "provider", "reason", "shadow", "state"}, slices.Sorted(maps.Keys(names))); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock-io/penstock/shaper/guard"
 )
 
 // readTimeout bounds the reading of one provider's snapshot at a scrape.
@@ -31,6 +33,12 @@ type Snapshot struct {
 	InFlight int64
 	// Held and Paused say why nobody goes.
 	Held, Paused bool
+	// Health is the word for how it stands, one of guard.States; empty: nothing
+	// is known, and no series.
+	Health string
+	// Factor is the share of the rate that failures leave, from (0, 1]; Ceiling
+	// what refusals left of the rate, in calls a second. Zero: no series.
+	Factor, Ceiling float64
 	// Jobs is the backlog by state: waiting, delayed, retrying, running. A state
 	// that is missing counts as zero; others are left out.
 	Jobs map[string]int64
@@ -68,6 +76,7 @@ type watched struct {
 	errors *prometheus.CounterVec
 
 	rateAllowed, rateUsed, concurrency, inFlight, held, paused, jobs *prometheus.Desc
+	health, factor, ceiling                                          *prometheus.Desc
 }
 
 func (w *watched) init(registry *prometheus.Registry) {
@@ -82,6 +91,9 @@ func (w *watched) init(registry *prometheus.Registry) {
 	w.held = desc("penstock_held", "1 while the provider is held and nobody may call it.")
 	w.paused = desc("penstock_paused", "1 while an operator has paused the provider.")
 	w.jobs = desc("penstock_jobs", "Jobs that are not final, by state.", "state")
+	w.health = desc("penstock_health", "1 for the state that the provider is in, 0 for the others.", "state")
+	w.factor = desc("penstock_health_factor", "Share of the rate that the provider's failures leave; 1: all.")
+	w.ceiling = desc("penstock_health_ceiling", "Calls a second that the provider's refusals leave; no series where there are none.")
 	w.errors = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "penstock_snapshot_errors_total", Help: "Scrapes for which a provider's figures could not be read.",
 	}, []string{"provider"})
@@ -90,7 +102,7 @@ func (w *watched) init(registry *prometheus.Registry) {
 
 // Describe implements prometheus.Collector.
 func (w *watched) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{w.rateAllowed, w.rateUsed, w.concurrency, w.inFlight, w.held, w.paused, w.jobs} {
+	for _, d := range []*prometheus.Desc{w.rateAllowed, w.rateUsed, w.concurrency, w.inFlight, w.held, w.paused, w.jobs, w.health, w.factor, w.ceiling} {
 		out <- d
 	}
 }
@@ -142,6 +154,17 @@ func (w *watched) write(out chan<- prometheus.Metric, provider string, s Snapsho
 	gauge(w.inFlight, float64(s.InFlight))
 	gauge(w.held, oneIf(s.Held))
 	gauge(w.paused, oneIf(s.Paused))
+	if s.Health != "" {
+		for _, state := range guard.States() {
+			gauge(w.health, oneIf(s.Health == state), state)
+		}
+	}
+	if s.Factor > 0 {
+		gauge(w.factor, s.Factor)
+	}
+	if s.Ceiling > 0 {
+		gauge(w.ceiling, s.Ceiling)
+	}
 	for _, state := range openStates {
 		gauge(w.jobs, float64(s.Jobs[state]), state)
 	}
