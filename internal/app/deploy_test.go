@@ -246,7 +246,7 @@ func fixedSnapshot(s metrics.Snapshot) func(context.Context) (metrics.Snapshot, 
 
 func everyMetric(m *metrics.Metrics) {
 	const p = "sms"
-	m.Watch(p, fixedSnapshot(metrics.Snapshot{RateAllowed: 1, Concurrency: 1}))
+	m.Watch(p, fixedSnapshot(metrics.Snapshot{RateAllowed: 1, Concurrency: 1, Health: "open", Factor: 0.5, Ceiling: 1}))
 	for _, o := range breaker.Outcomes() {
 		m.Attempt(p, o, time.Second)
 	}

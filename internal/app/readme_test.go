@@ -7,15 +7,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/penstock-io/penstock/breaker"
 	"github.com/penstock-io/penstock/internal/config"
 	"github.com/penstock-io/penstock/queue"
+	"github.com/penstock-io/penstock/retrybudget"
 )
 
 // The README is held to the code: what it says compiles, is read, is run, and
@@ -288,4 +292,48 @@ func TestReadmeLibraries(t *testing.T) {
 			t.Errorf("the README names %s, which nothing imports", name)
 		}
 	}
+}
+
+// The table of the law's and the budget's constants is complete, and its
+// defaults are those of the code.
+func TestReadmeConstants(t *testing.T) {
+	want := constantRows("law.", reflect.ValueOf(breaker.Config{}.Normal()))
+	want = append(want, constantRows("budget.", reflect.ValueOf(retrybudget.Budget{}.Normal()))...)
+	var got []string
+	for line := range strings.Lines(section(t, "Health")) {
+		if strings.HasPrefix(line, "| `law") || strings.HasPrefix(line, "| `budget") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("constants there are (-), constants of the table (+):\n%s", diff)
+	}
+}
+
+// constantRows are a table's rows for a struct of constants, one for each
+// struct in it and one for what stands in it itself.
+func constantRows(prefix string, v reflect.Value) []string {
+	var own, rows []string
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+		f := v.Field(i)
+		switch {
+		case name == "-":
+			continue
+		case name == "":
+			name = strings.ToLower(v.Type().Field(i).Name)
+		}
+		switch x := f.Interface().(type) {
+		case time.Duration:
+			own = append(own, name+" "+config.FormatDuration(x))
+		case int, int64, float64:
+			own = append(own, fmt.Sprint(name, " ", x))
+		default:
+			rows = append(rows, constantRows(prefix+name+".", f)...)
+		}
+	}
+	if len(own) > 0 {
+		rows = append([]string{"| `" + strings.TrimSuffix(prefix, ".") + "` | " + strings.Join(own, ", ") + " |"}, rows...)
+	}
+	return rows
 }
