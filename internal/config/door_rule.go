@@ -339,8 +339,10 @@ func (r *doorReader) ruleRelations(o *object, rule *DoorRule) {
 		o.fault("escalation", "means nothing for a shadow, which refuses nobody; take it out")
 		return
 	}
-	if slices.Equal(rule.By, []string{"token"}) {
-		o.warn("by", "all requests without a known token share one count; write token|address to count them by address")
+	for _, who := range []string{"token", "organisation"} {
+		if slices.Equal(rule.By, []string{who}) {
+			o.warn("by", "all requests without a known %s share one count; write %s|address to count them by address", who, who)
+		}
 	}
 	if _, err := limithttp.New(limithttp.Config{Store: shaper.NewMemoryLimitStore(shaper.MemoryLimits{}), Rules: []limithttp.Rule{rule.HTTP()}}); err != nil {
 		r.fault(rule.Line, o.path, "%s", bad(err))
