@@ -59,13 +59,13 @@ for i = 1, nset do setAt[i] = at; at = at + 3 + SET_MORE[ARGV[at + 2]] end
 local AT_REN = at
 at = at + nren * 2
 local mkeys = {KEYS[10], KEYS[6], KEYS[7], KEYS[8]}
-local hasRecord = {}
+local hasRecord, recordName = {}, {}
 for i = 1, narr do
   arrAt[i] = at
   local code = ARGV[at + 2]
   local name = ''
   if code == '*' then name = ARGV[at + 5] elseif code ~= '1' then name = 'id:' .. ARGV[at + 1] end
-  if name ~= '' then mkeys[#mkeys + 1] = prefix .. name; hasRecord[i] = #mkeys end
+  if name ~= '' then mkeys[#mkeys + 1] = prefix .. name; hasRecord[i], recordName[i] = #mkeys, name end
   at = at + 3 + ARR_MORE[code]
 end
 local kept = call('MGET', unpack(mkeys))
@@ -261,9 +261,11 @@ if nset > 0 then
     if crashes > 0 then crashes = crashes - call('HDEL', KEYS[4], '', unpack(calledJobs())) end
   end
 end
+local written = {}          -- records of this very request: they were read before it wrote them
 local function record(name, value, ttl, ix, member)
   -- The first end of a job stands: who was stopped for long comes too late.
   if not call('SET', prefix .. name, value, 'PX', ttl, 'NX') then return end
+  written[name] = value
   if ix ~= '' then
     local list = index[ix] or {}
     index[ix] = list
@@ -446,7 +448,7 @@ if narr > 0 then
     local pays = code == 'R'
     if code == '*' then cost, pays = num(ARGV[a + 3]), ARGV[a + 4] == '1' end
     pays = pays and ARGV[22] ~= ''
-    local record = hasRecord[i] and kept[hasRecord[i]]
+    local record = hasRecord[i] and (kept[hasRecord[i]] or written[recordName[i]])
     local other = job ~= '' and holder[job]
     if other and other ~= id then
       local score = call('ZSCORE', KEYS[2], other)

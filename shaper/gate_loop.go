@@ -12,6 +12,8 @@ const (
 	pollShut      = 2 * time.Second        // the same while nobody may go
 	maxArrivals   = 64                     // in one request
 	maxSettles    = 200                    // in one request
+	spreadAsks    = 6                      // waiting processes together ask about so often a slot,
+	spreadMost    = time.Second            // and each at least so often
 	idleAfter     = 10 * time.Second       // an idle loop ends after this
 	requestTime   = 5 * time.Second        // for one request to Redis
 )
@@ -223,7 +225,7 @@ func (g *Gate) takeLocked(req *request, ans *answer, arrived time.Time) {
 			}
 			back = append(back, w)
 			if len(back) == 1 {
-				g.notBefore = arrived.Add(patience(v))
+				g.notBefore = arrived.Add(g.patienceLocked(v))
 				g.eager = v.reason == "concurrency" || v.reason == "turn" || v.reason == "probing"
 			}
 		}
@@ -247,12 +249,18 @@ func (g *Gate) grantLocked(w *waiter, v verdict, arrived time.Time) {
 	w.result <- grant{permit: p}
 }
 
-// patience is how long to wait before asking again: as told, or a jittered
+// patienceLocked is how long to wait before asking again: as told, or a jittered
 // poll as the net under the publish.
-func patience(v verdict) time.Duration {
+func (g *Gate) patienceLocked(v verdict) time.Duration {
 	switch v.reason {
 	case "rate", "turn":
-		return v.after
+		// One of many asks not for every slot: a thousand waiting processes
+		// would make 28,000 requests a second for 100 calls (simulated).
+		later := time.Duration(rand.N(g.seen.processes/spreadAsks+1)) * g.seen.interval
+		if later > spreadMost {
+			later = rand.N(spreadMost)
+		}
+		return v.after + later
 	case "probing":
 		if v.after > 0 {
 			return v.after + rand.N(10*time.Millisecond)

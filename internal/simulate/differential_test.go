@@ -274,11 +274,9 @@ func (d *differ) request() *GateRequest {
 			}
 		}
 		a.Permit = fmt.Sprintf("%s-%d:%s", proc, d.permits, a.Job)
-		// No process asks twice for one job; and none asks for a job that it
-		// settles in the same request: the script reads the records first.
+		// No process asks twice for one job.
 		twice := slices.ContainsFunc(rq.Arrive, func(o GateArrival) bool { return a.Job != "" && o.Job == a.Job })
-		settles := slices.ContainsFunc(rq.Settle, func(s GateSettlement) bool { return a.Job != "" && s.Job == a.Job })
-		if !twice && !settles {
+		if !twice {
 			rq.Arrive = append(rq.Arrive, a)
 		}
 	}
