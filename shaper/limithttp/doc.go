@@ -8,7 +8,9 @@
 // the RateLimit fields, a refusal says which rule it was and when to come back.
 // What was asked is decided in this order, which Door.Describe prints: deny
 // list, allow list, blocks, then all rules that match, together, so that a
-// request that one of them refuses costs the others nothing.
+// request that one of them refuses costs the others nothing. What only the body
+// tells, like the size of a batch, a handler charges itself: [Charge] all or
+// nothing, [ChargeUpTo] what there is room for.
 //
 // Who a client is (its API key, its organisation, its plan) is the
 // application's knowledge: Config.Identify. [ReadFields] reads what others'
