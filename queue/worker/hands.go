@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Causes with which a job's context is cancelled.
@@ -46,6 +47,7 @@ type hands struct {
 	seq    uint64
 	parked int // taken and not yet called
 	called int // calls under way
+	begun  pace
 
 	// freed gets an element when something became free: a slot, or a place
 	// among the parked.
@@ -153,9 +155,39 @@ func (hs *hands) calling(h *hand) bool {
 		hs.calm = make(chan struct{})
 	}
 	hs.called++
+	hs.begun.add(time.Now())
 	hs.signalLocked()
 	return true
 }
+
+// recent is how many calls began in the last paceOver or so.
+func (hs *hands) recent() int {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return hs.begun.count(time.Now())
+}
+
+// paceOver is how far back a pace counts.
+const paceOver = 50 * time.Millisecond
+
+// pace counts events in two halves of paceOver, the older of which fades as a
+// whole. The zero value has seen none.
+type pace struct {
+	since     time.Time // of the newer half
+	last, now int
+}
+
+func (p *pace) turn(t time.Time) {
+	switch age := t.Sub(p.since); {
+	case age >= paceOver:
+		p.since, p.last, p.now = t, 0, 0
+	case age >= paceOver/2:
+		p.since, p.last, p.now = t, p.now, 0
+	}
+}
+
+func (p *pace) add(t time.Time)       { p.turn(t); p.now++ }
+func (p *pace) count(t time.Time) int { p.turn(t); return p.last + p.now }
 
 // returned notes that the call has ended.
 func (hs *hands) returned(h *hand) {

@@ -136,7 +136,9 @@ func (in *inlet) allowed() int {
 	case l.Concurrency > 0:
 		return max(2, l.Concurrency/2/procs)
 	}
-	return max(2, in.calls)
+	// Short calls: what begins in paceOver, so that taking, calling and storing
+	// overlap. Long ones: no more than are called, for another process may be free.
+	return max(2, in.calls, min(in.slots-in.calls, in.hands.recent()))
 }
 
 // room is how many jobs may be taken now, and how many slots are free. It
