@@ -139,7 +139,7 @@ func (a *app) run(ctx context.Context, ln net.Listener) error {
 		srv.stop(requestsWait)
 		return err
 	}
-	web.started.Store(true)
+	web.open()
 	var all sync.WaitGroup
 	defer all.Wait()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))

@@ -1,9 +1,11 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -18,18 +20,19 @@ import (
 // hooks are the webhooks of this process: their handlers by path, and the
 // spool that they share.
 type hooks struct {
+	queue    *lateQueue
 	handlers map[string]http.Handler
 	spool    *webhooks.Spool // nil where there is none
 }
 
 // openHooks makes the handlers and opens the spool. Redis may be away.
 func openHooks(cfg *config.Config, q *queue.Client, m *metrics.Metrics, log *slog.Logger) (*hooks, error) {
-	h := &hooks{handlers: map[string]http.Handler{}}
+	h := &hooks{queue: &lateQueue{client: q}, handlers: map[string]http.Handler{}}
 	if len(cfg.Webhooks) > 0 && cfg.Spool.Dir != "" {
 		m.WatchSpool(cfg.Spool.MaxBytes)
 		var err error
 		h.spool, err = webhooks.OpenSpool(webhooks.SpoolConfig{
-			Dir: cfg.Spool.Dir, MaxBytes: cfg.Spool.MaxBytes, NoSync: !cfg.Spool.Sync, Queue: q, Observer: m, Logger: log,
+			Dir: cfg.Spool.Dir, MaxBytes: cfg.Spool.MaxBytes, NoSync: !cfg.Spool.Sync, Queue: h.queue, Observer: m, Logger: log,
 		})
 		if errors.Is(err, webhooks.ErrSpoolInUse) {
 			return nil, fmt.Errorf("spool.dir %s: %w; each process that takes webhooks needs its own", cfg.Spool.Dir, err)
@@ -40,7 +43,7 @@ func openHooks(cfg *config.Config, q *queue.Client, m *metrics.Metrics, log *slo
 	}
 	for _, w := range cfg.Webhooks {
 		c := w.Config
-		c.Queue, c.Spool, c.Observer, c.Logger = q, h.spool, m, log
+		c.Queue, c.Spool, c.Observer, c.Logger = h.queue, h.spool, m, log
 		handler, err := webhooks.New(c)
 		if err != nil {
 			return nil, errors.Join(err, h.close())
@@ -61,6 +64,35 @@ func (h *hooks) close() error {
 		return nil
 	}
 	return h.spool.Close()
+}
+
+// lateQueue is a queue that is away until everything runs: before, the
+// destinations may not be known to it.
+type lateQueue struct {
+	client *queue.Client
+	open   atomic.Bool
+}
+
+// Enqueue is the client's.
+func (q *lateQueue) Enqueue(ctx context.Context, j queue.Job) (queue.Receipt, error) {
+	if !q.open.Load() {
+		return queue.Receipt{Provider: j.Provider, ID: j.ID}, errStarting
+	}
+	return q.client.Enqueue(ctx, j)
+}
+
+// EnqueueAll is the client's.
+func (q *lateQueue) EnqueueAll(ctx context.Context, jobs iter.Seq[queue.Job]) iter.Seq2[queue.Receipt, error] {
+	if q.open.Load() {
+		return q.client.EnqueueAll(ctx, jobs)
+	}
+	return func(yield func(queue.Receipt, error) bool) {
+		for j := range jobs {
+			if !yield(queue.Receipt{Provider: j.Provider, ID: j.ID}, errStarting) {
+				return
+			}
+		}
+	}
 }
 
 // front is what a request meets first: webhooks at their exact paths, which
@@ -85,6 +117,14 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.api.ServeHTTP(w, r)
+}
+
+// open lets everything through: all of it runs.
+func (f *front) open() {
+	if f.hooks.queue != nil {
+		f.hooks.queue.open.Store(true)
+	}
+	f.started.Store(true)
 }
 
 // recovered answers for a handler that panicked.
