@@ -108,7 +108,7 @@ what it can take, without losing a job.
 		Args: cobra.NoArgs, RunE: needsCommand,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(c.serve(), c.check(), c.enqueue(), c.jobs(), c.providers(), c.fragile(), c.bench(), c.benchWorker(), c.demo(), c.webhooks(), c.version())
+	root.AddCommand(c.serve(), c.check(), c.enqueue(), c.jobs(), c.providers(), c.fragile(), c.simulate(), c.bench(), c.benchWorker(), c.demo(), c.webhooks(), c.version())
 	for name, fix := range notBuiltYet {
 		root.AddCommand(c.notBuilt(name, fix))
 	}
@@ -152,9 +152,8 @@ func wrapArgs(cmd *cobra.Command) {
 
 // notBuiltYet are commands of the contract that this version has not.
 var notBuiltYet = map[string]string{
-	"top":      "penstock providers list shows the same figures once",
-	"simulate": "penstock fragile rehearses a provider in real time",
-	"doctor":   "penstock check looks at a configuration, and serve at the Redis it is given",
+	"top":    "penstock providers list shows the same figures once",
+	"doctor": "penstock check looks at a configuration, and serve at the Redis it is given",
 }
 
 func (c *cli) notBuilt(name, instead string) *cobra.Command {

@@ -129,7 +129,8 @@ func (s series) panel(label string, curves []curve) (*plot.Plot, error) {
 		p.Legend.Add(c.name, line)
 	}
 	p.Y.Label.Text = label
-	p.Y.Min, p.Y.Max = 0, max(1, 1.3*most)
+	// The legend stands above the curves.
+	p.Y.Min, p.Y.Max = 0, (1+0.17*float64(len(curves)))*max(1, most)
 	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Millimeter
 	return p, nil
 }

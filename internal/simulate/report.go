@@ -178,15 +178,21 @@ func (r *Result) chart(color bool) string {
 	for i, a := range s.allowed {
 		s.allowed[i] = math.Min(a, 1.25*most)
 	}
-	options := []asciigraph.Option{
-		asciigraph.Width(width), asciigraph.Height(12), asciigraph.LowerBound(0), asciigraph.Precision(0),
-		asciigraph.Caption(fmt.Sprintf("calls/s over %s; what went wrong; what the law allows", seconds(float64(len(s.calls))*s.step.Seconds()))),
+	for i, b := range s.bad {
+		if b == 0 {
+			s.bad[i] = math.NaN() // nothing is drawn, rather than a line along the bottom
+		}
 	}
+	caption := "over " + seconds(float64(len(s.calls))*s.step.Seconds())
+	options := []asciigraph.Option{asciigraph.Width(width), asciigraph.Height(12), asciigraph.LowerBound(0), asciigraph.Precision(0)}
+	// What is drawn last lies on top.
 	if color {
-		options = append(options, asciigraph.SeriesColors(asciigraph.Green, asciigraph.Red, asciigraph.Blue),
-			asciigraph.SeriesLegends("calls/s", "refused or failed/s", "allowed/s"))
+		options = append(options, asciigraph.SeriesColors(asciigraph.Blue, asciigraph.Red, asciigraph.Green),
+			asciigraph.SeriesLegends("allowed/s", "refused or failed/s", "calls/s"))
 	} else {
-		options = append(options, asciigraph.SeriesChars(asciigraph.DefaultCharSet, asciigraph.CreateCharSet("x"), asciigraph.CreateCharSet("·")))
+		caption += ":  ─ calls/s   x refused or failed/s   · allowed/s"
+		options = append(options, asciigraph.SeriesChars(asciigraph.CreateCharSet("·"), asciigraph.CreateCharSet("x"), asciigraph.DefaultCharSet))
 	}
-	return asciigraph.PlotMany([][]float64{s.calls, s.bad, s.allowed}, options...)
+	options = append(options, asciigraph.Caption(caption))
+	return asciigraph.PlotMany([][]float64{s.allowed, s.bad, s.calls}, options...)
 }
