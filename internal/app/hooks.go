@@ -27,8 +27,9 @@ type hooks struct {
 
 // openHooks makes the handlers and opens the spool. Redis may be away.
 func openHooks(cfg *config.Config, q *queue.Client, m *metrics.Metrics, log *slog.Logger) (*hooks, error) {
-	h := &hooks{queue: &lateQueue{client: q}, handlers: map[string]http.Handler{}}
-	if len(cfg.Webhooks) > 0 && cfg.Spool.Dir != "" {
+	spooled := len(cfg.Webhooks) > 0 && cfg.Spool.Dir != ""
+	h := &hooks{queue: newLateQueue(q, spooled), handlers: map[string]http.Handler{}}
+	if spooled {
 		m.WatchSpool(cfg.Spool.MaxBytes)
 		var err error
 		h.spool, err = webhooks.OpenSpool(webhooks.SpoolConfig{
@@ -66,32 +67,51 @@ func (h *hooks) close() error {
 	return h.spool.Close()
 }
 
-// lateQueue is a queue that is away until everything runs: before, the
+// lateQueue is a queue that is waited for until everything runs: before, the
 // destinations may not be known to it.
 type lateQueue struct {
 	client *queue.Client
-	open   atomic.Bool
+	opened chan struct{}
+	// spooled: single jobs do not wait, as there is a better place for them.
+	spooled bool
+}
+
+func newLateQueue(c *queue.Client, spooled bool) *lateQueue {
+	return &lateQueue{client: c, opened: make(chan struct{}), spooled: spooled}
+}
+
+func (q *lateQueue) await(ctx context.Context, wait bool) error {
+	select {
+	case <-q.opened:
+		return nil
+	default:
+	}
+	if wait {
+		select {
+		case <-q.opened:
+			return nil
+		case <-ctx.Done():
+		}
+	}
+	return errStarting
 }
 
 // Enqueue is the client's.
 func (q *lateQueue) Enqueue(ctx context.Context, j queue.Job) (queue.Receipt, error) {
-	if !q.open.Load() {
-		return queue.Receipt{Provider: j.Provider, ID: j.ID}, errStarting
+	if err := q.await(ctx, !q.spooled); err != nil {
+		return queue.Receipt{Provider: j.Provider, ID: j.ID}, err
 	}
 	return q.client.Enqueue(ctx, j)
 }
 
 // EnqueueAll is the client's.
 func (q *lateQueue) EnqueueAll(ctx context.Context, jobs iter.Seq[queue.Job]) iter.Seq2[queue.Receipt, error] {
-	if q.open.Load() {
-		return q.client.EnqueueAll(ctx, jobs)
-	}
 	return func(yield func(queue.Receipt, error) bool) {
-		for j := range jobs {
-			if !yield(queue.Receipt{Provider: j.Provider, ID: j.ID}, errStarting) {
-				return
-			}
+		if err := q.await(ctx, true); err != nil {
+			yield(queue.Receipt{}, err)
+			return
 		}
+		q.client.EnqueueAll(ctx, jobs)(yield)
 	}
 }
 
@@ -119,10 +139,10 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.api.ServeHTTP(w, r)
 }
 
-// open lets everything through: all of it runs.
+// open lets everything through, once: all of it runs.
 func (f *front) open() {
 	if f.hooks.queue != nil {
-		f.hooks.queue.open.Store(true)
+		close(f.hooks.queue.opened)
 	}
 	f.started.Store(true)
 }
