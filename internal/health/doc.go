@@ -15,8 +15,10 @@
 //
 // Keys, below the gate's prefix: control (the record: the gate's line, then the
 // law's own JSON), health (hash: when it was ticked, the row of failures, the
-// mode), buckets (hash: what came back, by time and generation). All may be
-// lost: a record that is gone begins anew, in a generation of its own.
+// mode), buckets (hash: what came back, by time and generation), seconds (list: what
+// was forgotten of them, by the second and for ten minutes, for people alone;
+// see Observe). All may be lost: a record that is gone begins anew, in a
+// generation of its own.
 //
 // The package is not for deciding anything (package breaker) nor for holding
 // anybody back (the gate).

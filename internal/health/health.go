@@ -85,6 +85,8 @@ type Health struct {
 	closed   bool
 	stopped  chan struct{}
 	quit     chan struct{}
+	kick     chan struct{}
+	long     bool // the pause under way is a long one
 	failures int
 }
 
@@ -121,7 +123,7 @@ func New(cfg Config) (*Health, error) {
 		return nil, fmt.Errorf("health %s: %w", cfg.Queue, err)
 	}
 	return &Health{
-		cfg: cfg, proc: hex.EncodeToString(id), quit: make(chan struct{}),
+		cfg: cfg, proc: hex.EncodeToString(id), quit: make(chan struct{}), kick: make(chan struct{}, 1),
 		view: View{Mode: cfg.Mode, Phase: shaper.PhaseClosed},
 	}, nil
 }
@@ -180,6 +182,13 @@ func (h *Health) touchLocked(generation uint64) {
 	h.lastCall = time.Now()
 	h.seen = max(h.seen, generation)
 	h.startLocked()
+	if h.long {
+		h.long = false
+		select {
+		case h.kick <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // Poke starts the ticks where there is something to do: a caller waits, or the

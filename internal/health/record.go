@@ -98,21 +98,25 @@ func text(c shaper.Control, s breaker.State) (string, error) {
 	return c.String() + "\n" + string(b), nil
 }
 
-// stale returns the fields of the buckets that the law does not look at any
-// more: those beyond its windows, but for the last calls of a slow provider,
-// and those from before the clock was set back.
-func stale(buckets []breaker.Bucket, now time.Time, law breaker.Config) (fields []any) {
+// stale returns the buckets that the law does not look at any more: those
+// beyond its windows, but for the last calls of a slow provider, and those from
+// before the clock was set back. A second goes as a whole, and no more than
+// mostForgotten at once.
+func stale(buckets []breaker.Bucket, now time.Time, law breaker.Config) (old []breaker.Bucket) {
 	reach := max(law.Window, law.Refusals.Window, law.Refusals.RateLong, law.Refusals.Settle) + 2*law.Tick
 	starts, returned := 0, 0
 	for i := len(buckets) - 1; i >= 0; i-- { // newest first
 		b := &buckets[i]
-		age := now.Sub(b.At)
-		if age < 0 || age > law.StretchMax+law.Tick || age > reach && starts >= law.StretchCalls && returned >= law.StretchCalls {
-			fields = append(fields, strconv.FormatInt(b.At.UnixMicro(), 10)+":"+strconv.FormatUint(b.Generation, 10))
+		age, past := now.Sub(b.At), now.Sub(b.At.Truncate(time.Second).Add(time.Second))
+		if age < 0 || age > law.StretchMax+law.Tick || past > reach && starts >= law.StretchCalls && returned >= law.StretchCalls {
+			old = append(old, *b)
 			continue
 		}
 		starts += b.Starts
 		returned += b.Returned()
 	}
-	return fields
+	return old[:min(len(old), mostForgotten)]
 }
+
+// mostForgotten bounds what one request of publish.lua forgets.
+const mostForgotten = 1000

@@ -96,8 +96,9 @@ func parseSensed(f []string) (s sensed, err error) {
 	return s, err
 }
 
-// publish writes the record where nobody was faster.
-func (h *Health) publish(ctx context.Context, was record, c shaper.Control, s breaker.State, forget []any) (written bool, err error) {
+// publish writes the record where nobody was faster. What the law does not look
+// at any more goes from the buckets into the seconds; see Observe.
+func (h *Health) publish(ctx context.Context, was record, c shaper.Control, s breaker.State, old []breaker.Bucket) (written bool, err error) {
 	record, err := text(c, s)
 	if err != nil {
 		return false, err
@@ -106,8 +107,15 @@ func (h *Health) publish(ctx context.Context, was record, c shaper.Control, s br
 	if c.Since != was.control.Since || c.Phase != was.control.Phase || c.Mode != was.control.Mode {
 		wake = h.key("wake")
 	}
-	args := append([]any{was.version, record, wake}, forget[:min(len(forget), 1000)]...)
-	n, err := publishScript.Run(ctx, h.cfg.Redis, []string{h.key("control"), h.key("buckets")}, args...).Int()
+	past := pastSeconds(old)
+	args := []any{was.version, record, wake, mostSeconds, observedFor.Milliseconds(), len(past)}
+	for _, sec := range past {
+		args = append(args, sec.text())
+	}
+	for _, b := range old {
+		args = append(args, strconv.FormatInt(b.At.UnixMicro(), 10)+":"+strconv.FormatUint(b.Generation, 10))
+	}
+	n, err := publishScript.Run(ctx, h.cfg.Redis, []string{h.key("control"), h.key("buckets"), h.key("seconds")}, args...).Int()
 	return n == 1, err
 }
 

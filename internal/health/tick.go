@@ -22,6 +22,9 @@ func (h *Health) loop(stopped chan struct{}) {
 	defer timer.Stop()
 	for {
 		select {
+		case <-h.kick: // a call came into a long pause
+			timer.Reset(h.jitter(h.cfg.Law.Tick))
+			continue
 		case <-timer.C:
 		case <-h.quit:
 			h.beat()
@@ -51,10 +54,10 @@ func (h *Health) idleLocked(now time.Time) bool {
 // as one; longer for a process that is one of many and has nothing to flush.
 func (h *Health) pause() time.Duration {
 	h.mu.Lock()
-	empty, failures := len(h.window.gens) == 0 && h.inFlight <= 0, h.failures
+	defer h.mu.Unlock()
+	d, failures := h.cfg.Law.Tick, h.failures
+	empty := len(h.window.gens) == 0 && h.inFlight <= 0 && time.Since(h.lastCall) > 2*d
 	rests := h.view.Mode == Off || h.view.State.AtRest()
-	h.mu.Unlock()
-	d := h.cfg.Law.Tick
 	if empty && h.cfg.Processes != nil {
 		d = max(d, min(longestPoll, d*time.Duration(h.cfg.Processes())/4))
 	}
@@ -64,8 +67,11 @@ func (h *Health) pause() time.Duration {
 	if failures > 0 {
 		d = max(d, min(longestPoll, d<<min(failures, 4)))
 	}
-	return d*9/10 + rand.N(d/5+1)
+	h.long = d > h.cfg.Law.Tick && failures == 0
+	return h.jitter(d)
 }
+
+func (h *Health) jitter(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5+1) }
 
 // beat flushes the window, and ticks where a tick is due.
 func (h *Health) beat() {
