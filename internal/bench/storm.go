@@ -143,23 +143,21 @@ func (sr *stormRig) redisAway(d time.Duration) error {
 
 func stormResult(s storm, run int, p *plan, a acks, sr *stormRig) Result {
 	rep, calls := sr.shop.Report(), sr.shop.Calls()
-	twice := 0
-	if s.trouble == nil {
-		twice = rep.SucceededTwice
-	} else {
-		twice = afterKill(calls, sr.troubled, 1).needless
+	needless := rep.SucceededTwice
+	if s.trouble != nil {
+		needless = afterKill(calls, sr.troubled, 1).needless
 	}
 	span, even := evenness(calls)
 	m := []Metric{
 		figure("acknowledged", Count, float64(a.acknowledged)).atLeast(float64(len(p.deliveries))),
 		figure("ack p50", Millis, quantile(a.took, 0.5)),
 		figure("ack p99", Millis, quantile(a.took, 0.99)),
-		figure("refused tries", Count, float64(a.refused)),
+		figure("refused tries", Count, float64(sum(a.refused))),
 		figure("repeats seen", Count, float64(a.results["duplicate"])),
 		figure("spooled", Count, float64(a.results["spooled"])),
 		figure("lost", Count, float64(p.events-rep.JobsSucceeded)).atMost(0),
 		figure("twice", Count, float64(rep.SucceededTwice)),
-		figure("not in flight", Count, float64(twice)).atMost(0),
+		figure("not in flight", Count, float64(needless)).atMost(0),
 		figure("over the rate", Count, float64(rep.Refused)).atMost(0),
 		figure("most in 1s", Count, float64(rep.MostArrived)).atMost(stormInward),
 		figure("evenness", Figure, even).atMost(0.35),
@@ -172,7 +170,11 @@ func stormResult(s storm, run int, p *plan, a acks, sr *stormRig) Result {
 	if s.spool {
 		m[3] = m[3].atMost(0)
 	}
-	return Result{Bench: "webhooks", Case: s.name, Side: sidePenstock, Run: run, Metrics: m}
+	res := Result{Bench: "webhooks", Case: s.name, Side: sidePenstock, Run: run, Metrics: m}
+	if len(a.refused) > 0 {
+		res.Note = "tries without a 2xx: " + fmt.Sprint(a.refused)
+	}
+	return res
 }
 
 // evenness of the calls: the time in which there was a stream, and the
@@ -196,7 +198,7 @@ func evenness(calls []fragile.Call) (span time.Duration, cv float64) {
 // receiverReady is how long serve may take to start.
 const receiverReady = 30 * time.Second
 
-// await waits until cond, at most so long.
+// awaitThat waits until cond, at most so long.
 func awaitThat(ctx context.Context, most time.Duration, what string, cond func() bool) error {
 	deadline := time.Now().Add(most)
 	for !cond() {

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -69,8 +71,8 @@ func (p *plan) length() time.Duration { return p.deliveries[len(p.deliveries)-1]
 // acks are what the senders saw.
 type acks struct {
 	acknowledged int
-	refused      int            // tries without a 2xx
-	results      map[string]int // what Penstock said became of it
+	refused      map[string]int // tries without a 2xx, by reason
+	results      map[string]int // what Penstock said became of the others
 	took         []float64      // of the acknowledged tries, in ms
 }
 
@@ -81,7 +83,7 @@ func (p *plan) send(ctx context.Context, url string) (acks, error) {
 	if err != nil {
 		return acks{}, err
 	}
-	s := &senders{url: url, signer: signer, seen: acks{results: map[string]int{}}, client: &http.Client{
+	s := &senders{url: url, signer: signer, seen: acks{results: map[string]int{}, refused: map[string]int{}}, client: &http.Client{
 		Timeout: answerMost, Transport: &http.Transport{MaxIdleConns: 0, MaxIdleConnsPerHost: 512, DisableCompression: true},
 	}}
 	defer s.client.CloseIdleConnections()
@@ -112,7 +114,7 @@ func (s *senders) deliver(ctx context.Context, event int) {
 	body := fmt.Appendf(nil, `{"id":"evt_%d","object":"event","type":"charge.succeeded","data":{"object":{"id":"ch_%d","amount":%d,"note":"%0256d"}}}`, event, event, event, event)
 	for deadline := time.Now().Add(sendersMost); time.Now().Before(deadline); {
 		begun := time.Now()
-		wait, result, err := s.once(ctx, body)
+		try, err := s.once(ctx, body)
 		if err != nil {
 			s.mu.Lock()
 			s.err = err
@@ -120,49 +122,76 @@ func (s *senders) deliver(ctx context.Context, event int) {
 			return
 		}
 		s.mu.Lock()
-		if result != "" {
+		if try.result != "" {
 			s.seen.acknowledged++
-			s.seen.results[result]++
+			s.seen.results[try.result]++
 			s.seen.took = append(s.seen.took, float64(time.Since(begun).Microseconds())/1000)
 			s.mu.Unlock()
 			return
 		}
-		s.seen.refused++
+		s.seen.refused[try.reason]++
 		s.mu.Unlock()
-		if pause(ctx, wait) != nil {
+		if pause(ctx, try.wait) != nil {
 			return
 		}
 	}
 }
 
-// once is one try: what became of it, or how long to wait. An error is a fault
-// that no repeating repairs.
-func (s *senders) once(ctx context.Context, body []byte) (wait time.Duration, result string, err error) {
+// try is what came of one: a result, or the reason of a refusal and how long to
+// wait.
+type try struct {
+	result, reason string
+	wait           time.Duration
+}
+
+// once is one try. An error is a fault that no repeating repairs.
+func (s *senders) once(ctx context.Context, body []byte) (try, error) {
 	m := &webhooks.Message{Method: "POST", Header: http.Header{"Content-Type": {"application/json"}}, Body: body}
 	if err := s.signer.Sign(m, "", time.Now()); err != nil {
-		return 0, "", err
+		return try{}, err
 	}
 	req, err := http.NewRequestWithContext(ctx, "POST", s.url, bytes.NewReader(body))
 	if err != nil {
-		return 0, "", err
+		return try{}, err
 	}
 	req.Header = m.Header
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return resendAfter, "", nil
+		return try{reason: noAnswer(err), wait: resendAfter}, nil
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // cut: the status is what counts
 	switch {
 	case resp.StatusCode == http.StatusOK:
-		return 0, cmp.Or(resp.Header.Get(webhooks.ResultHeader), "unknown"), nil
+		return try{result: cmp.Or(resp.Header.Get(webhooks.ResultHeader), "unknown")}, nil
 	case resp.StatusCode < 500:
-		return 0, "", fmt.Errorf("a genuine delivery was answered %d: %s", resp.StatusCode, text)
+		return try{}, fmt.Errorf("a genuine delivery was answered %d: %s", resp.StatusCode, text)
+	}
+	t := try{reason: fmt.Sprintf("%d", resp.StatusCode), wait: resendAfter}
+	var problem struct{ Reason string }
+	if json.Unmarshal(text, &problem) == nil && problem.Reason != "" {
+		t.reason = problem.Reason
 	}
 	if after, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
-		return time.Duration(after) * time.Second, "", nil
+		t.wait = time.Duration(after) * time.Second
 	}
-	return resendAfter, "", nil
+	return t, nil
+}
+
+// noAnswer is why there was none, in a word.
+func noAnswer(err error) string {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+		return "timeout"
+	}
+	return "no connection"
+}
+
+// sum adds up what was counted.
+func sum(counts map[string]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
 }
 
 // variation is the standard deviation of the values divided by their mean; 0
