@@ -29,25 +29,18 @@ import (
 // 20,000 requests on each; PENSTOCK_TEST_REQUESTS=100000 makes so many, from a
 // seed of its own that it names.
 func TestGateModel(t *testing.T) {
-	src, err := os.ReadFile("../../shaper/gate.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const clock = "local t = call('TIME')"
-	if strings.Count(string(src), clock) != 1 {
-		t.Fatalf("gate.lua does not read the clock by %q once", clock)
-	}
-	_, body, _ := strings.Cut(string(src), "\n") // without the flags, which the embedded store does not know
-	script := redis.NewScript("\n" + strings.Replace(body, clock, "local t = {ARGV[#ARGV - 1], ARGV[#ARGV]}", 1))
+	script := clockedGate(t)
 	requests := 20_000
 	if testing.Short() {
 		requests = 4_000
 	}
 	seed := uint64(33)
 	if text := os.Getenv(differEnv); text != "" {
-		if requests, err = strconv.Atoi(text); err != nil {
+		n, err := strconv.Atoi(text)
+		if err != nil {
 			t.Fatalf("%s: %v", differEnv, err)
 		}
+		requests = n
 		seed = rand.Uint64()
 	}
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient, env *redistest.Env) {
