@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -155,6 +156,7 @@ func segments() []segment {
 // List returns jobs page by page: those to be called oldest first, final ones
 // newest first. Each call looks at no more than Limit jobs. Jobs that change
 // their state between two pages may be missed, or come twice, never any others.
+// ErrUnknownProvider: nobody serves it, and it has no jobs.
 func (c *Client) List(ctx context.Context, provider string, f Filter) (Page, error) {
 	if err := CheckName("provider", provider); err != nil {
 		return Page{}, err
@@ -190,6 +192,11 @@ func (c *Client) List(ctx context.Context, provider string, f Filter) (Page, err
 		if more {
 			page.Next = last.String()
 			return page, nil
+		}
+	}
+	if len(page.Jobs) == 0 && f.Cursor == "" {
+		if _, err := c.Spec(ctx, provider); errors.Is(err, ErrUnknownProvider) {
+			return Page{}, err // a misspelt name must not look like an empty queue
 		}
 	}
 	return page, nil

@@ -223,6 +223,10 @@ func TestListRefuses(t *testing.T) {
 				t.Errorf("%+v: %v", filter, err)
 			}
 		}
+		if _, err := f.List(t.Context(), "nobody", Filter{}); !errors.Is(err, ErrUnknownProvider) {
+			t.Errorf("an unknown provider: %v", err)
+		}
+		f.must(f.Publish(t.Context(), "empty", Spec{}))
 		if p, err := f.List(t.Context(), "empty", Filter{}); err != nil || len(p.Jobs) != 0 || p.Next != "" {
 			t.Errorf("an empty queue: %+v, %v", p, err)
 		}

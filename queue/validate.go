@@ -166,12 +166,32 @@ func checkPath(p string) error {
 	if _, err := url.QueryUnescape(u.RawQuery); err != nil {
 		return bad("the query is not percent-encoded")
 	}
-	for seg := range strings.FieldsFuncSeq(u.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
-		if seg == "." || seg == ".." {
-			return bad(`has a "." or ".." segment`)
+	return checkDecoded(u.EscapedPath(), bad)
+}
+
+// checkDecoded refuses what a server behind a proxy, which decodes a path more
+// than once, would take for a way up or a control character. internal/provider
+// has the last word on that, at the call: what it would refuse for every
+// base_url is refused here, at once.
+func checkDecoded(path string, bad func(reason string) error) error {
+	for rest := 5; ; rest-- {
+		for seg := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
+			if name, _, _ := strings.Cut(seg, ";"); name == "." || name == ".." {
+				return bad(`has a "." or ".." segment`)
+			}
 		}
+		if strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return bad("has an encoded control character")
+		}
+		next, err := url.PathUnescape(path)
+		switch {
+		case err != nil || next == path:
+			return nil
+		case rest == 0:
+			return bad("is percent-encoded many times over")
+		}
+		path = next
 	}
-	return nil
 }
 
 // connectionHeaders belong to one connection or are made by the client itself.

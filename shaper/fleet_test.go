@@ -388,3 +388,18 @@ func TestBurstAfterIdle(t *testing.T) {
 		})
 	}
 }
+
+// A permit cannot stand for more calls than the provider takes in a period.
+func TestMaxCost(t *testing.T) {
+	for _, tt := range []struct {
+		l    Limits
+		want int
+	}{
+		{Limits{}, 0}, {Limits{Concurrency: 5}, 0}, {Limits{Rate: PerSecond(100)}, 100},
+		{Limits{Rate: Rate{N: 5, Per: time.Hour}, Burst: 20}, 20}, {Limits{Rate: Rate{N: 1, Per: time.Second}}, 1},
+	} {
+		if got := tt.l.MaxCost(); got != tt.want {
+			t.Errorf("%+v: %d, want %d", tt.l, got, tt.want)
+		}
+	}
+}

@@ -189,6 +189,16 @@ func (l Limits) Validate() error {
 	return nil
 }
 
+// MaxCost is the most calls that one permit can stand for: as many as the
+// provider takes in one period, or the burst where that is more. Zero: no bound,
+// as there is no rate.
+func (l Limits) MaxCost() int {
+	if l.Rate.IsZero() {
+		return 0
+	}
+	return int(max(l.Rate.N, int64(l.Normal().Burst)))
+}
+
 // Interval returns the emission interval, (period + headroom) / N in whole
 // microseconds, rounded up so that the rate is never exceeded; 0 where there
 // is no rate. The idea is GCRA's T (ATM Forum, I.371).

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"strings"
@@ -25,6 +26,8 @@ func main() {
 	context.AfterFunc(ctx, stop)
 	// go-redis logs each failed dial by itself; who needed the connection says so.
 	redis.SetLogger(quiet{})
+	// net/http logs by itself what a provider sends unasked, which may be anything.
+	log.SetOutput(io.Discard)
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

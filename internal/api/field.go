@@ -24,6 +24,9 @@ func object(src []byte, what string) ([]field, error) {
 	if !utf8.Valid(src) {
 		return nil, problem(CodeInvalid, "send UTF-8; binary bodies go into body_base64", "not valid UTF-8")
 	}
+	if bytes.HasPrefix(src, []byte("\uFEFF")) {
+		return nil, problem(CodeInvalid, "save it as UTF-8 without one", "%s begins with a byte order mark", what)
+	}
 	dec := json.NewDecoder(bytes.NewReader(src))
 	bad := func(err error) error {
 		return problem(CodeInvalid, "send one JSON object", "%s", jsonFault(err, what))

@@ -76,6 +76,7 @@ func TestDecodeJobRefuses(t *testing.T) {
 		{"half a surrogate pair", `{"provider":"p","body":"\ud800"}`, "body", "surrogate"},
 		{"the other half", `{"provider":"p","body":"\\\udc00 "}`, "body", "surrogate"},
 		{"two first halves", `{"provider":"p","path":"\ud800\ud800"}`, "path", "surrogate"},
+		{"a byte order mark", "\ufeff{\"provider\":\"p\"}", "", "byte order mark"},
 		{"QUE-15 not UTF-8", "{\"provider\":\"p\",\"id\":\"\xff\"}", "", "not valid UTF-8"},
 		{"an empty id", `{"provider":"p","id":""}`, "id", "empty"},
 		{"a callback", `{"provider":"p","callback":{"provider":"app","path":"/done"}}`, "callback", "not built yet"},

@@ -229,7 +229,7 @@ func (a *app) provider(ctx context.Context, p config.Provider) error {
 	if err := g.Open(ctx); err != nil {
 		return err
 	}
-	if err := a.queue.Publish(ctx, p.Name, spec(p)); err != nil {
+	if err := a.queue.Publish(ctx, p.Name, spec(p, a.limits(p))); err != nil {
 		return err
 	}
 	a.unwatch = append(a.unwatch, a.metrics.Watch(p.Name, func(ctx context.Context) (metrics.Snapshot, error) {
@@ -245,7 +245,7 @@ func (a *app) provider(ctx context.Context, p config.Provider) error {
 	w, err := worker.New(worker.Config{
 		Redis: a.store.rdb, Provider: p.Name, Namespace: a.cfg.Redis.Namespace, Guard: g, HTTP: http,
 		Retry: worker.Retry{Attempts: p.Retry.Attempts, Base: p.Retry.Base, Max: p.Retry.Max, MaxAge: p.Retry.MaxAge},
-		Keep:  p.Keep, Spec: spec(p), Grace: a.opt.Grace, Observer: watch, Logger: a.log,
+		Keep:  p.Keep, Spec: queue.Spec{MaxBody: p.MaxBody}, Grace: a.opt.Grace, Observer: watch, Logger: a.log,
 	})
 	if err != nil {
 		return err
@@ -254,9 +254,21 @@ func (a *app) provider(ctx context.Context, p config.Provider) error {
 	return nil
 }
 
-// spec is what producers must know of a provider.
-func spec(p config.Provider) queue.Spec {
-	return queue.Spec{MaxBody: p.MaxBody, Attempts: p.Retry.Attempts, MaxAge: p.Retry.MaxAge, Keep: p.Keep}
+// limits are those last seen in force; before that the configuration's.
+func (a *app) limits(p config.Provider) shaper.Limits {
+	for _, g := range a.guards {
+		if g.Provider() == p.Name {
+			return g.Gate().Limits()
+		}
+	}
+	return p.Limits
+}
+
+// spec is what producers must know of a provider, under the limits in force.
+func spec(p config.Provider, l shaper.Limits) queue.Spec {
+	return queue.Spec{
+		MaxBody: p.MaxBody, MaxCost: l.MaxCost(), Attempts: p.Retry.Attempts, MaxAge: p.Retry.MaxAge, Keep: p.Keep,
+	}
 }
 
 func httpOf(p config.Provider) (*worker.HTTP, error) {

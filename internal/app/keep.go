@@ -28,7 +28,7 @@ func (a *app) keep(ctx context.Context) {
 func (a *app) tend(ctx context.Context) {
 	for _, p := range a.cfg.Providers {
 		one, cancel := context.WithTimeout(ctx, keepEvery)
-		err := a.queue.Publish(one, p.Name, spec(p))
+		err := a.queue.Publish(one, p.Name, spec(p, a.limits(p)))
 		if err == nil && a.opt.Role != RoleAPI {
 			err = a.sweep(one, p)
 		}

@@ -3,8 +3,14 @@
 package faults
 
 import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -205,5 +211,42 @@ func TestFaultProviderAway(t *testing.T) {
 	i := h.job(id(0))
 	if i.Attempts != 2 || !strings.Contains(i.Reason+i.LastError, "refused") {
 		t.Errorf("%+v", i)
+	}
+}
+
+// OUT-06: what a provider sends unasked, behind an answer that has no body, is
+// its own affair: it is not in the log, which stays one JSON object a line.
+func TestFaultUnasked(t *testing.T) {
+	t.Parallel()
+	const secret = "unasked-4111111111111111"
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n"+secret)
+		time.Sleep(200 * time.Millisecond)
+		_ = conn.Close()
+	}))
+	defer provider.Close()
+	h := build(t, 0, fragile.Config{}, "rate: 100/s"+alone)
+	b, err := os.ReadFile(h.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(h.config, []byte(strings.ReplaceAll(string(b), h.shop.URL(), provider.URL)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, "worker", "serve", "--config", h.config, "--role", "worker", "--log-format", "json")
+	w.says(soon, `"worker started"`)
+	h.enqueue(0, 20, "")
+	h.awaitStates(soon, map[queue.State]int64{queue.Succeeded: 20})
+	w.signal(syscall.SIGTERM)
+	w.ends(soon)
+	for line := range strings.Lines(w.out.String()) {
+		if !json.Valid([]byte(line)) || strings.Contains(line, "4111") {
+			t.Errorf("the log says %q", line)
+		}
 	}
 }

@@ -47,7 +47,8 @@ type Config struct {
 	// that did not succeed can be seen and replayed, unless the job has a keep of
 	// its own. Zero: queue.DefaultKeep.
 	Keep time.Duration
-	// Spec is what producers are told beside Retry and Keep: MaxBody and MaxCost.
+	// Spec is what producers are told beside Retry and Keep: MaxBody, and
+	// MaxCost where it is to be less than the guard's limits could ever grant.
 	Spec queue.Spec
 	// Concurrency is the most calls this worker makes at once. What bounds the
 	// calls of the fleet is the guard's concurrency; this is only a high cap for

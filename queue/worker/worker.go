@@ -77,6 +77,10 @@ func New(cfg Config) (*Worker, error) {
 // spec is what producers must know of the provider.
 func (w *Worker) spec() queue.Spec {
 	s := w.cfg.Spec
+	// Limits change while running, and with them what they could ever grant.
+	if most := w.cfg.Guard.Gate().Limits().MaxCost(); s.MaxCost == 0 || most > 0 && most < s.MaxCost {
+		s.MaxCost = most
+	}
 	s.Attempts, s.MaxAge, s.Keep = w.cfg.Retry.Attempts, w.cfg.Retry.MaxAge, w.cfg.Keep
 	return s
 }
