@@ -111,7 +111,7 @@ what it can take, without losing a job.
 		Args: cobra.NoArgs, RunE: needsCommand,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(c.serve(), c.check(), c.enqueue(), c.jobs(), c.providers(), c.fragile(), c.simulate(), c.bench(), c.benchWorker(), c.demo(), c.webhooks(), c.version())
+	root.AddCommand(c.serve(), c.check(), c.enqueue(), c.jobs(), c.providers(), c.fragile(), c.simulate(), c.suggest(), c.bench(), c.benchWorker(), c.demo(), c.webhooks(), c.version())
 	for name, fix := range notBuiltYet {
 		root.AddCommand(c.notBuilt(name, fix))
 	}

@@ -57,35 +57,40 @@ func startServer(ts *testscript.TestScript, _ bool, _ []string) {
 		}
 	}))
 	ts.Defer(down.Close)
-	cfg, rep := config.Parse("script.yaml", fmt.Appendf(nil, `redis: embedded
+	url, stop, err := serveHere(fmt.Sprintf(`redis: embedded
 listen: 127.0.0.1:0
 auth: {operators: [{name: ops, token: %s}], producers: [{name: shop, token: producer-0123456789}]}
 providers:
   sms: {base_url: %q, rate: 1000/s, concurrency: 20}
   email: {base_url: %q, rate: 10/s}
-`, scriptToken, down.URL, down.URL), os.LookupEnv)
+`, scriptToken, down.URL, down.URL))
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(stop()) })
+	ts.Setenv("PENSTOCK_SERVER", url)
+	ts.Setenv("PENSTOCK_TOKEN", scriptToken)
+}
+
+// serveHere runs a server in this process until stop, which may be called again.
+func serveHere(conf string) (url string, stop func() error, err error) {
+	cfg, rep := config.Parse("script.yaml", []byte(conf), os.LookupEnv)
 	if cfg == nil {
-		ts.Fatalf("%s", rep)
+		return "", nil, fmt.Errorf("%s", rep)
 	}
 	started, ended := make(chan net.Addr, 1), make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		ended <- app.Serve(ctx, cfg, app.Options{Started: func(a net.Addr) { started <- a }, Logger: slog.New(slog.DiscardHandler)})
 	}()
-	var once sync.Once
-	ts.Defer(func() {
-		once.Do(func() {
-			cancel()
-			ts.Check(<-ended)
-		})
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return <-ended
 	})
 	select {
 	case a := <-started:
-		ts.Setenv("PENSTOCK_SERVER", "http://"+a.String())
-		ts.Setenv("PENSTOCK_TOKEN", scriptToken)
+		return "http://" + a.String(), stop, nil
 	case err := <-ended:
-		once.Do(func() {})
-		ts.Fatalf("the server did not start: %v", err)
+		cancel()
+		return "", nil, fmt.Errorf("the server did not start: %w", err)
 	}
 }
 

@@ -39,6 +39,9 @@ type ProviderStatus struct {
 	HeldReason string    `json:"held_reason,omitempty"`
 	// Health is how the provider stands; absent where nothing is known yet.
 	Health *Health `json:"health,omitempty"`
+	// Observed is what was seen of it in the last ten minutes at most; only
+	// where one provider was asked for, and absent where nothing was seen.
+	Observed *Observed `json:"observed,omitempty"`
 	// Cautious, if set, says why only one call at a time goes.
 	Cautious string `json:"cautious,omitempty"`
 	// LearningUntil, if set, is until when it goes at half its rate, after Redis
@@ -73,6 +76,32 @@ type Health struct {
 	// Reason and ChangedAt say why and when it changed last.
 	Reason    string    `json:"reason,omitempty"`
 	ChangedAt time.Time `json:"changed_at,omitzero"`
+}
+
+// Observed is what was seen of a provider lately, over the whole fleet. Rates
+// are calls a second, each a mean over five seconds.
+type Observed struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	// Starts are calls that began; the others came back so.
+	Starts    int `json:"starts"`
+	Succeeded int `json:"succeeded"`
+	Refused   int `json:"refused"`
+	Failed    int `json:"failed"`
+	TimedOut  int `json:"timed_out"`
+	// Quantiles of the rate of starts, over the time in which there were any.
+	RateP50 float64 `json:"rate_p50"`
+	RateP95 float64 `json:"rate_p95"`
+	RateP99 float64 `json:"rate_p99"`
+	// Accepted is the rate that the provider took while it refused other calls;
+	// absent: it refused none.
+	Accepted float64 `json:"accepted,omitzero"`
+	// Latency of successes, in seconds.
+	LatencyP50 float64 `json:"latency_p50_s"`
+	LatencyP95 float64 `json:"latency_p95_s"`
+	LatencyP99 float64 `json:"latency_p99_s"`
+	// InFlight is what rate and latency come to at their medians.
+	InFlight float64 `json:"in_flight"`
 }
 
 // Defaults of a provider's jobs, where they do not say otherwise.

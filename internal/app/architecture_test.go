@@ -48,6 +48,7 @@ var ours = []struct {
 	{"internal/fragile", nil, "it judges the rest, so it shares no code with what it judges"},
 	{"internal/simulate", []string{"breaker", "retrybudget", "shaper"}, "it runs the real law on a model of the gate, in virtual time: nothing that does I/O"},
 	{"internal/bench", []string{"internal/fragile", "queue", "queue/worker", "shaper", "shaper/guard", "webhooks"}, "it puts the rooms together as a user would, beside plain asynq"},
+	{"internal/suggest", nil, "arithmetic on figures: who gathers them and who prints them is not its matter"},
 	{"internal/redistest", nil, "every test may use it, so it uses nothing"},
 	{"internal/config", []string{"shaper", "breaker", "retrybudget", "internal/provider", "queue", "webhooks", "shaper/limithttp"}, "reads and checks words whose meaning these own; it starts nothing"},
 	{"internal/metrics", []string{"breaker", "shaper", "shaper/guard", "queue", "queue/worker", "webhooks", "shaper/limithttp"}, "an adapter: it implements the rooms' Observers and knows no other adapter"},

@@ -93,7 +93,7 @@ func (f *fleet) Providers(ctx context.Context) ([]api.ProviderStatus, error) {
 	slices.Sort(names)
 	var out []api.ProviderStatus
 	for _, name := range slices.Compact(names) {
-		p, err := f.Provider(ctx, name)
+		p, err := f.look(ctx, name)
 		if errors.Is(err, queue.ErrUnknownProvider) {
 			continue
 		}
@@ -105,8 +105,36 @@ func (f *fleet) Providers(ctx context.Context) ([]api.ProviderStatus, error) {
 	return out, nil
 }
 
-// Provider shows one.
+// Provider shows one, with what was observed of it.
 func (f *fleet) Provider(ctx context.Context, name string) (api.ProviderStatus, error) {
+	p, err := f.look(ctx, name)
+	if err != nil {
+		return api.ProviderStatus{}, err
+	}
+	o, err := health.Observe(ctx, f.rdb, guard.QueueName(f.namespace, name))
+	if err != nil {
+		return api.ProviderStatus{}, away(err)
+	}
+	p.Observed = observedOf(o)
+	return p, nil
+}
+
+// observedOf is what operators see of what was observed; nil for nothing.
+func observedOf(o health.Observed) *api.Observed {
+	if o.To.IsZero() {
+		return nil
+	}
+	return &api.Observed{
+		From: o.From, To: o.To,
+		Starts: o.Starts, Succeeded: o.OK, Refused: o.Throttled, Failed: o.Failed, TimedOut: o.Timeout,
+		RateP50: round(o.RateP50), RateP95: round(o.RateP95), RateP99: round(o.RateP99), Accepted: round(o.Accepted),
+		LatencyP50: round(o.LatencyP50.Seconds()), LatencyP95: round(o.LatencyP95.Seconds()), LatencyP99: round(o.LatencyP99.Seconds()),
+		InFlight: round(o.RateP50 * o.LatencyP50.Seconds()),
+	}
+}
+
+// look shows one as it stands now.
+func (f *fleet) look(ctx context.Context, name string) (api.ProviderStatus, error) {
 	g, err := f.gate(ctx, name)
 	if err != nil {
 		return api.ProviderStatus{}, err
@@ -241,7 +269,7 @@ func (f *fleet) ready(ctx context.Context) error {
 
 // snapshot is what Prometheus sees of a provider.
 func (f *fleet) snapshot(ctx context.Context, name string, used *meter) (metrics.Snapshot, error) {
-	p, err := f.Provider(ctx, name)
+	p, err := f.look(ctx, name)
 	if err != nil {
 		return metrics.Snapshot{}, err
 	}
