@@ -123,7 +123,7 @@ func TestReport(t *testing.T) {
 	if err := r.Report(&b, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"retry-after: A provider", "jobs", "succeeded", "429", "calls refused", "calls/s over", "┼"} {
+	for _, want := range []string{"retry-after: A provider", "jobs", "succeeded", "429", "calls refused", "─ calls/s", "┼"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, b.String())
 		}
