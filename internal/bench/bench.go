@@ -45,6 +45,7 @@ func comparisons() []comparison {
 		{"enqueue", "jobs per second that one producer stores, beside plain asynq", (*rig).enqueue},
 		{"idle", "what 20 idle providers cost, and from enqueue to call", (*rig).idle},
 		{"kill", "kill -9 of one of two workers under load", (*rig).kill},
+		{"outage", "a provider that fails every call for a minute: calls made in it, time to recover, peak afterwards", (*rig).outage},
 		{"webhooks", "a storm of 5,000 signed webhooks: as it is, with the receiver or Redis killed, with Redis away for a minute", (*rig).webhooks},
 	}
 }
