@@ -226,10 +226,11 @@ func (a *app) provider(ctx context.Context, p config.Provider) error {
 	}
 	a.guards = append(a.guards, g)
 	a.fleet.know(p.Name, g.Gate())
-	if err := g.Open(ctx); err != nil {
+	// First the name: limits are not written into another installation's gate.
+	if err := a.queue.Publish(ctx, p.Name, spec(p, a.limits(p))); err != nil {
 		return err
 	}
-	if err := a.queue.Publish(ctx, p.Name, spec(p, a.limits(p))); err != nil {
+	if err := g.Open(ctx); err != nil {
 		return err
 	}
 	a.unwatch = append(a.unwatch, a.metrics.Watch(p.Name, func(ctx context.Context) (metrics.Snapshot, error) {

@@ -124,13 +124,14 @@ func (w *Worker) start(ctx context.Context) error {
 	for _, warning := range report.Warnings {
 		w.log.Warn("redis: " + warning)
 	}
-	if err := w.cfg.Guard.Open(ctx); err != nil {
-		return fmt.Errorf("worker %s: %w", w.cfg.Provider, err)
-	}
+	// First the name: limits are not written into another installation's gate.
 	if err := w.queue.Publish(ctx, w.cfg.Provider, w.spec()); errors.Is(err, queue.ErrFull) {
 		w.log.Error("redis is full: the provider cannot be published, its jobs are worked off", "error", err)
 	} else if err != nil {
 		return fmt.Errorf("worker %s: cannot publish the provider: %w", w.cfg.Provider, err)
+	}
+	if err := w.cfg.Guard.Open(ctx); err != nil {
+		return fmt.Errorf("worker %s: %w", w.cfg.Provider, err)
 	}
 	return nil
 }
