@@ -18,9 +18,10 @@ GO       ?= go
 P        ?= 2
 # Of one package's tests. The slowest takes a quarter of it on two cores.
 TIMEOUT  ?= 8m
-# Hours of virtual time, where the race detector costs tenfold: it sees a short
-# run of them, and the whole runs without it.
+# Hours of virtual time in one goroutine, where the race detector costs tenfold
+# and finds nothing: the long tests of this package run without it.
 SLOW     := /internal/simulate$$
+LONG     := ^(TestAcceptance|TestGateModel|TestAccountOfGate)$$
 FUZZTIME ?= 30s
 PKGS     ?= ./...
 ARGS     ?=
@@ -61,7 +62,7 @@ test: needs lint ## linters and every test, on a real Redis and on the embedded 
 	slow=$$(grep -E '$(SLOW)' <<< "$$pkgs" || true); rest=$$(grep -vE '$(SLOW)' <<< "$$pkgs" || true); \
 	set -x; export PENSTOCK_BROWSER=required; \
 	if [ -n "$$rest" ]; then $(GO) test -race -timeout $(TIMEOUT) -p $(P) $(ARGS) $$rest; fi; \
-	if [ -n "$$slow" ]; then $(GO) test -race -short -timeout $(TIMEOUT) $(ARGS) $$slow && $(GO) test -timeout $(TIMEOUT) $(ARGS) $$slow; fi
+	if [ -n "$$slow" ]; then $(GO) test -race -timeout $(TIMEOUT) $(ARGS) -skip '$(LONG)' $$slow && $(GO) test -timeout $(TIMEOUT) $(ARGS) -run '$(LONG)' $$slow; fi
 
 # Tests that kill, stop and restart real processes: files with the build tag
 # "faults", functions named TestFault… . Without the race detector, as they

@@ -74,7 +74,7 @@ func TestOutageSpendsNothing(t *testing.T) {
 			return nil
 		}, func(c *Config) { c.Retry = Retry{Attempts: 3, Base: time.Second, Max: time.Minute} }))
 		down.Store(true)
-		const jobs, outage = 200, time.Hour
+		const jobs, outage = 200, 10 * time.Minute
 		var ids []string
 		for range jobs {
 			ids = append(ids, r.enqueue(queue.Job{}))
