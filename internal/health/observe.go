@@ -140,8 +140,8 @@ func observe(all []second, now int64) (o Observed) {
 	return o
 }
 
-// rates are the means over each window in which calls started, and over each
-// around a second in which some were refused.
+// rates are the means over each window in which calls started, and over each that
+// ends with a second in which some were refused.
 func rates(line []second) (started, accepted []float64) {
 	width := min(rateWindow, len(line))
 	var c breaker.Counts
@@ -157,7 +157,7 @@ func rates(line []second) (started, accepted []float64) {
 		if c.Starts > 0 {
 			started = append(started, float64(c.Starts)/float64(width))
 		}
-		if line[i-width/2].Throttled > 0 {
+		if line[i].Throttled > 0 { // health cuts after it, so what came before it counts
 			accepted = append(accepted, float64(c.Judged())/float64(width))
 		}
 	}
