@@ -73,7 +73,7 @@ test-faults: needs ## kills, stops and restarts of real processes
 	if [ -z "$$files" ]; then echo "test-faults: there is no test file with the build tag faults"; exit 1; fi; \
 	pkgs=$$(for f in $$files; do echo "$${f%/*}"; done | sort -u); \
 	out=$$(mktemp); trap 'rm -f "$$out"' EXIT; \
-	$(GO) test -tags faults -run '^TestFault' -count 1 -timeout 5m -p 1 $(ARGS) $$pkgs 2>&1 | tee "$$out"; \
+	$(GO) test -tags faults -run '^TestFault' -count 1 -timeout 5m -p $(P) $(ARGS) $$pkgs 2>&1 | tee "$$out"; \
 	if grep -F 'no tests to run' "$$out"; then echo "test-faults: a package with the build tag faults ran no TestFault…"; exit 1; fi
 
 .PHONY: ci
