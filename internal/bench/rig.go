@@ -124,6 +124,7 @@ type drain struct {
 	shape   providerSpec   // what the workers are told: rate, concurrency
 	oneWay  []time.Duration
 	atOnce  int           // handlers of a process of plain asynq
+	inHand  int           // calls at once of a process of ours; 0: its default
 	workers bool          // start the workers first, then enqueue
 	most    time.Duration // give up waiting then; what was seen is returned
 }
@@ -172,7 +173,7 @@ func (r *rig) drain(d drain) (out drained, err error) {
 		return out, err
 	}
 	d.shape.Name, d.shape.URL = providerName, shop.URL()
-	f, err := r.start(workerSpec{Side: d.side, Providers: []providerSpec{d.shape}, Concurrency: d.atOnce}, d.oneWay...)
+	f, err := r.start(workerSpec{Side: d.side, Providers: []providerSpec{d.shape}, Concurrency: d.atOnce, InHand: d.inHand}, d.oneWay...)
 	if err != nil {
 		return out, err
 	}

@@ -39,7 +39,8 @@ func (r *rig) shape(run int) error {
 			ideal = time.Duration(float64(d.jobs) / d.shop.Limit.PerSecond() * float64(time.Second))
 			name = c.rate
 		} else {
-			d.shape.Rate = ""
+			// Nothing is limited; both sides make 20 calls at once in a process.
+			d.shape.Rate, d.shape.Concurrency, d.inHand = "", 0, 20
 		}
 		for _, side := range []string{sidePenstock, sidePlain} {
 			if side == sidePlain && run > 1 {

@@ -34,7 +34,7 @@ type workerSpec struct {
 	Nothing bool `json:"nothing"`
 	// Concurrency is asynq's: how many handlers a process runs at once.
 	Concurrency int `json:"concurrency"`
-	// InHand is the most jobs that a worker of ours has in hand. Zero: its default.
+	// InHand is the most calls that a worker of ours makes at once. Zero: its default.
 	InHand int `json:"in_hand"`
 }
 
