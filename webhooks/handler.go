@@ -179,7 +179,7 @@ func (t *taking) keep(m *Message) (Result, error) {
 	}
 	j := h.cfg.job(t.job, chosen(m.Header, h.cfg.Headers), m.Body)
 	// What is spooled goes first: order is kept as long as the spool is not empty.
-	if h.cfg.Spool == nil || h.cfg.Spool.Len() == 0 {
+	if h.cfg.Spool == nil || h.cfg.Spool.empty() {
 		res, err := h.store.put(t.r.Context(), j)
 		if err == nil {
 			return res, nil

@@ -70,6 +70,7 @@ type Spool struct {
 	size     int64      // bytes on disk
 	waiting  int        // deliveries that are not replayed yet
 	syncing  bool
+	draining bool // the last replay went well
 	closed   bool
 
 	// unknown is since when a provider is served by nobody; of the replay's goroutine.
@@ -123,6 +124,28 @@ func (s *Spool) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.waiting
+}
+
+// empty reports whether nothing waits. Where only a little does, on its way
+// into the queue, it waits a moment for that: else a storm would go on being
+// written to disk for as long as it lasts, always behind the delivery before.
+func (s *Spool) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting == 0 || s.waiting > replayJobs || !s.draining {
+		return s.waiting == 0
+	}
+	until := time.Now().Add(emptyWait)
+	wake := time.AfterFunc(emptyWait, func() {
+		s.mu.Lock() // or it could come between a waiter's look at the clock and its wait
+		defer s.mu.Unlock()
+		s.changed.Broadcast()
+	})
+	defer wake.Stop()
+	for s.waiting > 0 && s.draining && !s.closed && time.Now().Before(until) {
+		s.changed.Wait()
+	}
+	return s.waiting == 0
 }
 
 // Room is how many more bytes the spool takes.

@@ -2,7 +2,11 @@ package webhooks
 
 import (
 	"context"
+	"fmt"
+	"iter"
 	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +47,73 @@ func TestSpoolOfARemovedProvider(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A storm that goes on does not keep the spool alive: soon after the store is
+// back deliveries go straight to it again, and none overtakes its own sender's.
+func TestSpoolEndsInTheStorm(t *testing.T) {
+	q := &slowQueue{fakeQueue: fakeQueue{err: queue.ErrUnavailable}}
+	s := openSpool(t, t.TempDir(), q, nil)
+	b := newWorkbench(t, func(c *Config) { c.Queue, c.Spool = q, s })
+	const senders, least = 64, 20
+	var accepted, sent [senders]int
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	for w := range senders {
+		all.Go(func() {
+			for i := 0; accepted[w] < least; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				rec := b.deliver(b.request(t, fmt.Sprintf(`{"id":"%02d-%06d"}`, w, i)))
+				if rec.Code != 200 {
+					t.Errorf("%d %s", rec.Code, rec.Body)
+					return
+				}
+				sent[w]++
+				if rec.Header().Get(ResultHeader) == "accepted" {
+					accepted[w]++
+				}
+			}
+		})
+	}
+	eventually(t, "some are spooled", func() bool { return s.Len() > 20 })
+	q.set(nil)
+	late := time.AfterFunc(20*time.Second, func() { close(stop) })
+	all.Wait()
+	if !late.Stop() {
+		t.Errorf("in time: %v of %v went straight to the store", accepted, sent)
+	}
+	eventually(t, "empty", func() bool { return s.Len() == 0 })
+	last := map[string]string{}
+	for _, j := range q.all() {
+		w, _, _ := strings.Cut(j.ID, "-")
+		if j.ID <= last[w] {
+			t.Fatalf("%s came after %s", j.ID, last[w])
+		}
+		last[w] = j.ID
+	}
+}
+
+// slowQueue takes a moment for each round trip, as Redis does.
+type slowQueue struct{ fakeQueue }
+
+func (q *slowQueue) Enqueue(ctx context.Context, j queue.Job) (queue.Receipt, error) {
+	time.Sleep(time.Millisecond)
+	return q.fakeQueue.Enqueue(ctx, j)
+}
+
+func (q *slowQueue) EnqueueAll(ctx context.Context, jobs iter.Seq[queue.Job]) iter.Seq2[queue.Receipt, error] {
+	return func(yield func(queue.Receipt, error) bool) {
+		time.Sleep(time.Millisecond)
+		for j := range jobs {
+			if !yield(q.fakeQueue.Enqueue(ctx, j)) {
+				return
+			}
+		}
 	}
 }
 

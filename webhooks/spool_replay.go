@@ -25,6 +25,8 @@ const (
 	// unknownWait is how long a provider must be unknown until its deliveries
 	// are set aside.
 	unknownWait = 5 * time.Minute
+	// emptyWait is how long a delivery waits for the last ones of the spool.
+	emptyWait = 100 * time.Millisecond
 	// refusedName holds deliveries that the queue will never take, for a person.
 	refusedName = "refused"
 	// positionName says how far the replay had come. It is a hint: without it
@@ -125,6 +127,7 @@ func (s *Spool) replay(ctx context.Context) {
 		if err == nil {
 			err = s.put(ctx, g, batch)
 		}
+		s.drains(err == nil)
 		if err == nil {
 			wait = retryMin
 			continue
@@ -142,6 +145,16 @@ func (s *Spool) replay(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		wait = min(2*wait, retryMax)
+	}
+}
+
+// drains notes whether deliveries leave the spool.
+func (s *Spool) drains(yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining != yes {
+		s.draining = yes
+		s.changed.Broadcast()
 	}
 }
 
@@ -300,6 +313,7 @@ func (s *Spool) advance(g *segment, to int64, n int) {
 	}
 	s.cfg.Observer.WebhookSpool(s.waiting, s.size)
 	if s.waiting == 0 {
+		s.changed.Broadcast()
 		s.log.Info("webhook spool is empty again")
 	}
 }

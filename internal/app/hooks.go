@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock-io/penstock/internal/api"
 	"github.com/penstock-io/penstock/internal/config"
@@ -72,33 +73,35 @@ func (h *hooks) close() error {
 type lateQueue struct {
 	client *queue.Client
 	opened chan struct{}
-	// spooled: single jobs do not wait, as there is a better place for them.
+	// spooled: single jobs wait only startWait, as there is a better place for them.
 	spooled bool
 }
+
+// startWait is some times what starting takes where Redis answers.
+const startWait = 200 * time.Millisecond
 
 func newLateQueue(c *queue.Client, spooled bool) *lateQueue {
 	return &lateQueue{client: c, opened: make(chan struct{}), spooled: spooled}
 }
 
-func (q *lateQueue) await(ctx context.Context, wait bool) error {
+func (q *lateQueue) await(ctx context.Context) error {
 	select {
 	case <-q.opened:
 		return nil
-	default:
+	case <-ctx.Done():
+		return errStarting
 	}
-	if wait {
-		select {
-		case <-q.opened:
-			return nil
-		case <-ctx.Done():
-		}
-	}
-	return errStarting
 }
 
 // Enqueue is the client's.
 func (q *lateQueue) Enqueue(ctx context.Context, j queue.Job) (queue.Receipt, error) {
-	if err := q.await(ctx, !q.spooled); err != nil {
+	short := ctx
+	if q.spooled {
+		var cancel context.CancelFunc
+		short, cancel = context.WithTimeout(ctx, startWait)
+		defer cancel()
+	}
+	if err := q.await(short); err != nil {
 		return queue.Receipt{Provider: j.Provider, ID: j.ID}, err
 	}
 	return q.client.Enqueue(ctx, j)
@@ -107,7 +110,7 @@ func (q *lateQueue) Enqueue(ctx context.Context, j queue.Job) (queue.Receipt, er
 // EnqueueAll is the client's.
 func (q *lateQueue) EnqueueAll(ctx context.Context, jobs iter.Seq[queue.Job]) iter.Seq2[queue.Receipt, error] {
 	return func(yield func(queue.Receipt, error) bool) {
-		if err := q.await(ctx, true); err != nil {
+		if err := q.await(ctx); err != nil {
 			yield(queue.Receipt{}, err)
 			return
 		}
