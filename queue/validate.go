@@ -249,6 +249,9 @@ func checkIdempotency(j *Job) error {
 	if len(k) > 255 || !utf8.ValidString(k) || !httpguts.ValidHeaderFieldValue(k) {
 		return invalid("idempotency_key", "use at most 255 bytes that a header can carry", "cannot be sent")
 	}
+	if k == j.ID {
+		j.IdempotencyKey = "" // what it is without: the same content, said or not
+	}
 	return nil
 }
 

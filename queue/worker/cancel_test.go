@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,11 +44,11 @@ func TestCancel(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if s := r.stone("waits"); s.State != queue.Cancelled || s.Attempts != 0 {
+		if s := r.stone("waits"); s.State != queue.Cancelled || s.Attempts != 0 || s.Reason != queue.CancelReason {
 			t.Errorf("%+v", s)
 		}
 		close(end)
-		if s := r.stone("called"); s.State != queue.Cancelled || s.Attempts != 1 {
+		if s := r.stone("called"); s.State != queue.Cancelled || s.Attempts != 1 || !strings.HasPrefix(s.Reason, queue.CancelReason+"; last: ") {
 			t.Errorf("%+v", s)
 		}
 		stop()

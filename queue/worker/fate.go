@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-io/penstock/breaker"
 	"github.com/penstock-io/penstock/internal/provider"
+	"github.com/penstock-io/penstock/queue"
 	"github.com/penstock-io/penstock/queue/internal/layout"
 	"github.com/penstock-io/penstock/shaper"
 	"github.com/penstock-io/penstock/shaper/guard"
@@ -155,11 +156,20 @@ func withoutCall(ctx context.Context, err error) (f fate, stranger bool) {
 	case errors.Is(err, shaper.ErrRunning):
 		return fate{verdict: again, delay: runningDelay, reason: "running elsewhere"}, false
 	case errors.Is(cause, errCancelled):
-		return fate{verdict: final, state: layout.Canceled}, false
+		return fate{verdict: final, state: layout.Canceled, reason: cancelled("")}, false
 	case errors.Is(cause, errStopping), errors.Is(err, shaper.ErrClosed):
 		return fate{verdict: back}, false
 	}
 	return fate{verdict: again, delay: faultDelay, reason: err.Error()}, true
+}
+
+// cancelled is the reason of a job that was cancelled on request, with what its
+// last attempt came to.
+func cancelled(last string) string {
+	if last == "" {
+		return queue.CancelReason
+	}
+	return queue.CancelReason + "; last: " + last
 }
 
 // byRecord ends a job as its record says: its call was made before.

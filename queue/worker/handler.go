@@ -169,7 +169,7 @@ func (w *Worker) judge(ctx context.Context, k *task, err error, free bool) fate 
 	stopping := !f.spent && !f.free && !f.held && !f.refused && errors.Is(context.Cause(ctx), errStopping)
 	switch {
 	case w.hands.wasAsked(k.hand):
-		f.verdict, f.state = final, layout.Canceled
+		f.verdict, f.state, f.reason = final, layout.Canceled, cancelled(f.reason)
 	case f.spent && k.env.Attempts+1 >= k.allowed:
 		f.verdict, f.state = final, layout.Dead
 	case f.refused && k.env.Refused > 0 && !w.refusedIsHeld(ctx):

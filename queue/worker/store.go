@@ -17,7 +17,7 @@ func (w *Worker) store(k *task, f fate) {
 		w.expect(time.Now().Add(o.in + time.Millisecond))
 	}
 	if answer == answerCancelled {
-		f = fate{verdict: final, state: layout.Canceled, called: f.called, spent: f.spent, reason: f.reason, status: f.status}
+		f = fate{verdict: final, state: layout.Canceled, called: f.called, spent: f.spent, reason: cancelled(f.reason), status: f.status}
 		k.record = false
 		answer = w.settler.put(w.order(k, f))
 	}

@@ -260,5 +260,5 @@ func (w *Worker) giveUp(h *hand, asked bool) {
 	}
 	k := &task{hand: h, typ: m.Type, headers: m.Headers, payload: m.Payload}
 	k.env, _ = layout.Decode(m.Headers)
-	w.settler.put(w.order(k, fate{verdict: final, state: layout.Canceled}))
+	w.settler.put(w.order(k, fate{verdict: final, state: layout.Canceled, reason: cancelled("")}))
 }
