@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -87,7 +88,7 @@ func shapeResult(name, side string, run int, d drain, out drained, used, evennes
 	m[2] = m[2].atMost(0.001)
 	m[4] = m[4].atMost(1.001)
 	m[5] = m[5].atMost(0)
-	m[6] = m[6].atMost(float64(d.shape.Concurrency))
+	m[6] = m[6].atMost(float64(cmp.Or(d.shape.Concurrency, len(d.oneWay)*d.inHand)))
 	if used > 0 {
 		m[1] = m[1].atLeast(used)
 	}
