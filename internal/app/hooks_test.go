@@ -1,10 +1,12 @@
 package app
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -37,6 +39,7 @@ webhooks:
     secrets: [%s]
     event_id: {header: X-Id}
     headers: [Content-Type, X-Kind]
+    body_timeout: 200ms
     to: {provider: sms, path: /partner}
 %s`, outSecret, hookSecret, hookSecret, extra))
 }
@@ -120,6 +123,7 @@ func TestWebhooks(t *testing.T) {
 			delivered(t, r, d)
 			refused(t, r)
 			hookMetrics(t, r)
+			badBodies(t, r)
 			if err := r.stop(); err != nil {
 				t.Errorf("stop: %v", err)
 			}
@@ -227,6 +231,48 @@ func refused(t *testing.T, r *running) {
 	http.DefaultClient.CloseIdleConnections()
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("the API without a token: %d", resp.StatusCode)
+	}
+}
+
+// badBodies: what does not arrive whole, in time or in bounds is answered for
+// what it is, and its connection closed.
+func badBodies(t *testing.T, r *running) {
+	t.Helper()
+	const head = "POST /hooks/%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+	for name, c := range map[string]struct {
+		hook, rest string
+		close      bool // our half, after rest
+		status     int
+		reason     webhooks.Reason
+	}{
+		"cut body":                     {"stripe", "Content-Length: 100\r\n\r\n{", true, 400, webhooks.CutBody},
+		"WHK-05 slow body":             {"partner", "Content-Length: 100\r\n\r\n{", false, 408, webhooks.SlowBody},
+		"WHK-05 a stated GiB":          {"stripe", "Content-Length: 1073741824\r\n\r\n", false, 413, webhooks.TooLarge},
+		"WHK-05 chunks without an end": {"stripe", "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("100\r\n"+strings.Repeat("x", 256)+"\r\n", 8), false, 413, webhooks.TooLarge},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(conn, head+"%s", c.hook, c.rest); err != nil {
+			t.Fatal(err)
+		}
+		if c.close {
+			_ = conn.(*net.TCPConn).CloseWrite()
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		conn.Close()
+		if err != nil || resp.StatusCode != c.status || !strings.Contains(string(text), `"reason":"`+string(c.reason)+`"`) || !resp.Close {
+			t.Errorf("%s: %d %s %v", name, resp.StatusCode, text, err)
+		}
+		if !strings.Contains(r.logs.String(), "reason="+string(c.reason)) {
+			t.Errorf("%s: no line of it", name)
+		}
 	}
 }
 
