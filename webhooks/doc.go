@@ -10,6 +10,8 @@
 //     deduplication by job id, answers that a sender understands.
 //   - [Spool] keeps deliveries on disk while Redis is away, where that is
 //     wanted, and replays them in order.
+//   - [SignCalls] is for the other direction: outgoing calls that are signed
+//     anew for each attempt.
 //
 // What it is not for: WHEN the delivery goes on to the application. That is
 // the destination provider's business, whose job a delivery becomes (package
