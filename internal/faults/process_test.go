@@ -21,7 +21,7 @@ import (
 var binary string
 
 // together is how many tests run at once: they wait most of the time.
-const together = "6"
+const together = "10"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 

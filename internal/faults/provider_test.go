@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -142,59 +141,6 @@ func TestFaultManyDead(t *testing.T) {
 		}
 	}
 	h.awaitStates(soon, map[queue.State]int64{queue.Dead: jobs - 3, queue.Succeeded: 3})
-}
-
-// One of eight workers is told Retry-After: 6. From half a second later on
-// nothing leaves any of them until then, and nobody is charged.
-func TestFaultRetryAfter(t *testing.T) {
-	t.Parallel()
-	const jobs, wait = 1500, 6 * time.Second
-	h := build(t, 8, latency(20*time.Millisecond), "rate: 150/s\nconcurrency: 40\nretry: {attempts: 1}"+alone)
-	h.enqueue(0, jobs, "")
-	h.awaitSucceeded(soon, 200)
-	stall := stalls(t)
-	h.trouble("0s.. error 429 x1 retry-after==6")
-	h.await(soon, "held", func() bool { return h.status().HeldReason == "retry_after" })
-	h.awaitSucceeded(time.Minute, jobs)
-	var told time.Duration
-	for _, c := range h.shop.Calls() {
-		if c.Status == 429 {
-			told = c.At + c.Took
-			if i := h.job(c.Key); i.Attempts != 1 {
-				t.Errorf("the job that was told: %+v", i)
-			}
-		}
-	}
-	if told == 0 {
-		t.Fatal("nobody was told")
-	}
-	still := told + 500*time.Millisecond + stall()
-	if n, last := h.arrivals(span{still, told + wait}); n > 0 {
-		t.Errorf("%d calls, the last %s after the answer", n, last-told)
-	}
-	_, last := h.arrivals(span{told, still})
-	t.Logf("the last call came %s after the answer; this process stalled for up to %s", max(0, last-told), stall())
-	if after, _ := h.arrivals(span{told + wait, told + time.Hour}); after < 100 {
-		t.Errorf("only %d calls came after it: nothing is shown", after)
-	}
-	if twice := h.calledTwice(span{told, told}); len(twice) > 1 {
-		t.Errorf("called twice: %v", twice)
-	}
-	h.awaitStates(soon, map[queue.State]int64{queue.Succeeded: jobs})
-}
-
-// stalls tells the longest time for which this process did not run: what other
-// work on the machine may have done to the workers, too.
-func stalls(t *testing.T) (longest func() time.Duration) {
-	var most atomic.Int64
-	go func() {
-		for t.Context().Err() == nil {
-			before := time.Now()
-			time.Sleep(5 * time.Millisecond)
-			most.Store(max(most.Load(), int64(time.Since(before)-5*time.Millisecond)))
-		}
-	}()
-	return func() time.Duration { return time.Duration(most.Load()) }
 }
 
 // A provider that is not there at all: nothing is lost, attempts are spent, and
