@@ -68,5 +68,8 @@ func (c *cli) effective(cfg *config.Config) error {
 	if err := table(c.out, rows...); err != nil {
 		return err
 	}
+	if err := hooks(c.out, cfg); err != nil {
+		return err
+	}
 	return door(c.out, cfg.Door)
 }

@@ -20,9 +20,9 @@ const (
 	stormDown       = time.Second // of a Redis that is killed and started again
 	// stormMost is how long everything may take beyond what the rate asks for.
 	stormMost = 3 * time.Minute
-	// stormPause is a gap between two calls that is no part of the stream's
-	// evenness: nobody could call.
-	stormPause = 500 * ms
+	// stormPause is a gap between two calls, twenty times the usual one, that is
+	// a pause and no part of the stream's evenness.
+	stormPause = 20 * time.Second / stormInward
 )
 
 // storm is a storm of signed webhooks against a serve process, and the trouble
@@ -166,7 +166,7 @@ func stormResult(s storm, run int, p *plan, a acks, sr *stormRig) Result {
 	if s.trouble != nil {
 		needless = afterKill(calls, sr.troubled, 1).needless
 	}
-	span, even := evenness(calls)
+	flow := streamOf(calls)
 	m := []Metric{
 		figure("acknowledged", Count, float64(a.acknowledged)).atLeast(float64(len(p.deliveries))),
 		figure("ack p50", Millis, quantile(a.took, 0.5)),
@@ -179,8 +179,9 @@ func stormResult(s storm, run int, p *plan, a acks, sr *stormRig) Result {
 		figure("not in flight", Count, float64(needless)).atMost(0),
 		figure("over the rate", Count, float64(rep.Refused)).atMost(0),
 		figure("most in 1s", Count, float64(rep.MostArrived)).atMost(stormInward),
-		figure("evenness", Figure, even).atMost(0.35),
-		figure("inward", PerSec, float64(rep.JobsSucceeded)/max(span.Seconds(), 1e-9)),
+		figure("evenness", Figure, flow.evenness).atMost(0.35),
+		figure("inward", PerSec, float64(len(calls))/max(flow.flowing.Seconds(), 1e-9)),
+		figure("stood still", Sec, flow.pauses.Seconds()),
 	}
 	if s.trouble == nil {
 		m[3] = m[3].atMost(0)
@@ -196,9 +197,14 @@ func stormResult(s storm, run int, p *plan, a acks, sr *stormRig) Result {
 	return res
 }
 
-// evenness of the calls: the time in which there was a stream, and the
-// coefficient of variation of its gaps.
-func evenness(calls []fragile.Call) (span time.Duration, cv float64) {
+// stream is how calls followed each other.
+type stream struct {
+	flowing, pauses time.Duration
+	// evenness is the coefficient of variation of the gaps that are no pauses.
+	evenness float64
+}
+
+func streamOf(calls []fragile.Call) (s stream) {
 	var at []time.Duration
 	for _, c := range calls {
 		at = append(at, c.At)
@@ -206,12 +212,16 @@ func evenness(calls []fragile.Call) (span time.Duration, cv float64) {
 	slices.Sort(at)
 	var gaps []float64
 	for i := 1; i < len(at); i++ {
-		if g := at[i] - at[i-1]; g < stormPause {
-			gaps = append(gaps, g.Seconds())
-			span += g
+		g := at[i] - at[i-1]
+		if g >= stormPause {
+			s.pauses += g
+			continue
 		}
+		gaps = append(gaps, g.Seconds())
+		s.flowing += g
 	}
-	return span, variation(gaps)
+	s.evenness = variation(gaps)
+	return s
 }
 
 // receiverReady is how long serve may take to start.

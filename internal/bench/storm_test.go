@@ -106,7 +106,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func TestEvenness(t *testing.T) {
+func TestStream(t *testing.T) {
 	var calls []fragile.Call
 	for i := range 100 {
 		at := time.Duration(i) * 10 * time.Millisecond
@@ -115,10 +115,10 @@ func TestEvenness(t *testing.T) {
 		}
 		calls = append(calls, fragile.Call{At: at})
 	}
-	if span, cv := evenness(calls); cv > 1e-9 || span != 980*time.Millisecond {
-		t.Errorf("%s, %v", span, cv)
+	if s := streamOf(calls); s.evenness > 1e-9 || s.flowing != 980*time.Millisecond || s.pauses != time.Minute+10*time.Millisecond {
+		t.Errorf("%+v", s)
 	}
-	if _, cv := evenness(nil); cv != 0 {
-		t.Error(cv)
+	if s := streamOf(nil); s != (stream{}) {
+		t.Errorf("%+v", s)
 	}
 }
