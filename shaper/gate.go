@@ -127,6 +127,7 @@ type Gate struct {
 	renewAt   time.Time
 	pending   *request  // sent, not answered: repeated unchanged
 	touched   time.Time // the last sign of life
+	asked     time.Time // the last request with arrivals
 	failures  int
 	retryAt   time.Time
 

@@ -14,6 +14,8 @@ const (
 	maxSettles    = 200                    // in one request
 	spreadAsks    = 6                      // waiting processes together ask about so often a slot,
 	spreadMost    = time.Second            // and each at least so often
+	askEvery      = 2 * time.Millisecond   // under load, where nothing is limited
+	askAtOnce     = 16                     // so many need not wait for more
 	idleAfter     = 10 * time.Second       // an idle loop ends after this
 	requestTime   = 5 * time.Second        // for one request to Redis
 )
@@ -108,9 +110,17 @@ func (g *Gate) nextLocked(now time.Time) (*request, time.Time) {
 			if len(g.waiting) > 0 && g.notBefore.Sub(now) < 2*settleCompany {
 				g.settleAt = g.notBefore // company is on its way
 			}
+		} else if g.unlimited() && !g.closed {
+			g.settleAt = now.Add(settleCompany / 4)
 		}
 	}
-	ask := len(g.waiting) > 0 && !now.Before(g.notBefore)
+	// With no limit nobody waits for a slot, only for company: under load a
+	// request goes each askEvery, or when it is worth one by itself.
+	notBefore := g.notBefore
+	if paced := g.asked.Add(askEvery); g.unlimited() && len(g.waiting) < askAtOnce && notBefore.Before(paced) {
+		notBefore = paced
+	}
+	ask := len(g.waiting) > 0 && !now.Before(notBefore)
 	settle := len(g.settles) > 0 && (ask || !now.Before(g.settleAt) || len(g.settles) >= maxArrivals)
 	renew := len(g.live) > 0 && !now.Before(g.renewAt) && !g.closed
 	if ask || settle || renew {
@@ -123,7 +133,7 @@ func (g *Gate) nextLocked(now time.Time) (*request, time.Time) {
 		}
 	}
 	if len(g.waiting) > 0 {
-		soonest(g.notBefore)
+		soonest(notBefore)
 	}
 	if len(g.settles) > 0 {
 		soonest(g.settleAt)
@@ -132,6 +142,11 @@ func (g *Gate) nextLocked(now time.Time) (*request, time.Time) {
 		soonest(g.renewAt)
 	}
 	return nil, next
+}
+
+// unlimited reports whether the limits in force limit nothing.
+func (g *Gate) unlimited() bool {
+	return g.seen.known && g.seen.interval == 0 && g.seen.concurrency == 0
 }
 
 // batchLocked is how many arrivals a request carries: what could be granted,

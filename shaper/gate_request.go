@@ -70,6 +70,7 @@ func (g *Gate) requestLocked(now time.Time, ask, renew bool) *request {
 		}
 	}
 	if ask {
+		g.asked = now
 		n := g.batchLocked(len(req.settles))
 		req.waiting = len(g.waiting)
 		req.arrivals = append(req.arrivals, g.waiting[:n]...)
