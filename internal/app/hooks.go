@@ -118,8 +118,8 @@ func (q *lateQueue) EnqueueAll(ctx context.Context, jobs iter.Seq[queue.Job]) it
 	}
 }
 
-// front is what a request meets first: webhooks at their exact paths, which
-// have a proof of their own, and behind it the API with its door.
+// front is what a request meets behind the door: webhooks at their exact paths,
+// which have a proof of their own, and the API with its tokens.
 type front struct {
 	hooks *hooks
 	api   http.Handler

@@ -47,6 +47,7 @@ func TestWebhookRedisAway(t *testing.T) {
 	if a := s.send(s.delivery(`{"id":"evt_1"}`, time.Now())); a.status != 200 {
 		t.Fatalf("%+v", a)
 	}
+	r.until("sms", "stripe:evt_1", queue.Succeeded) // so the worker has started
 	srv.Kill()
 	for i := range 3 {
 		a := s.send(s.delivery(fmt.Sprintf(`{"id":"evt_away_%d"}`, i), time.Now()))
