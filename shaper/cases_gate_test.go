@@ -35,8 +35,10 @@ func TestPermitsAreNotShared(t *testing.T) {
 		if err != nil || len(slices.Compact(ids)) != 2 || !strings.HasSuffix(ids[0]+" "+ids[1], ":order-1") && !strings.HasSuffix(ids[1]+" "+ids[0], ":order-1") {
 			t.Errorf("permits are %v, %v", ids, err)
 		}
-		for _, p := range []*Permit{first, second, other} {
-			p.Settle(Settlement{OK: true})
+		for _, p := range []*Permit{first, second, other} { // stored: another gate asks next
+			if err := p.SettleWait(t.Context(), Settlement{OK: true}, time.Second); err != nil {
+				t.Fatal(err)
+			}
 		}
 		mustAcquire(t, b, Arrival{Job: "order-1"}).Release()
 	})
