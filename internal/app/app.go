@@ -227,7 +227,9 @@ func (a *app) provider(ctx context.Context, p config.Provider) error {
 	a.guards = append(a.guards, g)
 	a.fleet.know(p.Name, g.Gate())
 	// First the name: limits are not written into another installation's gate.
-	if err := a.queue.Publish(ctx, p.Name, spec(p, a.limits(p))); err != nil {
+	if err := a.queue.Publish(ctx, p.Name, spec(p, a.limits(p))); errors.Is(err, queue.ErrFull) {
+		a.log.Error("redis is full: what producers are told is as it was; jobs are worked off", "provider", p.Name, "error", err)
+	} else if err != nil {
 		return err
 	}
 	if err := g.Open(ctx); err != nil {

@@ -215,12 +215,8 @@ func TestFaultRedisFull(t *testing.T) {
 			t.Fatalf("1,000 jobs of 100 KiB went into 24 MB, %d refused", full)
 		}
 	}
-	// Now truly full, beyond what Penstock leaves.
-	for n := 0; ; n++ {
-		if err := h.rdb.Set(t.Context(), fmt.Sprintf("other-%d", n), body, 0).Err(); err != nil {
-			break
-		}
-	}
+	// Truly full, and not for a moment less until all is worked off.
+	h.redis.Config("maxmemory", "1mb")
 	h.await(soon, "not ready", func() bool { return h.get("/readyz").status == 507 })
 	late := h.worker() // one that starts while it is full
 	if _, err := h.client.Resume(t.Context(), provider); err != nil {
@@ -231,9 +227,7 @@ func TestFaultRedisFull(t *testing.T) {
 	if how := late.ends(soon); how != "0" {
 		t.Errorf("the worker that started while Redis was full ended with %s", how)
 	}
-	if err := h.rdb.Del(t.Context(), "other-0", "other-1", "other-2").Err(); err != nil {
-		t.Fatal(err)
-	}
+	h.redis.Config("maxmemory", "24mb")
 	h.await(soon, "jobs are taken again", func() bool { return h.post("/v1/jobs", job(5000)).status == 202 })
 	h.awaitSucceeded(soon, accepted+1)
 	h.awaitStates(soon, map[queue.State]int64{queue.Succeeded: int64(accepted) + 1})
