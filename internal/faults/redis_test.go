@@ -155,7 +155,8 @@ func TestFaultRedisFlushed(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.enqueue(0, 2000, "")
-	h.awaitSucceeded(soon, 300)
+	// After each worker's first pulse, which tells producers of it anyhow.
+	h.awaitSucceeded(soon, 700)
 	if err := h.rdb.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,8 @@ func TestFaultRedisFlushed(t *testing.T) {
 		t.Fatal(err)
 	}
 	flushed := h.shop.Now()
-	h.await(soon, "a job is accepted again", func() bool {
+	// By the worker's pulse, not only by what is done each half minute anyhow.
+	h.await(15*time.Second, "a job is accepted again", func() bool {
 		_, err := h.client.Enqueue(t.Context(), fmt.Appendf(nil, `{"provider":%q,"id":"first-after"}`, provider))
 		return err == nil
 	})
@@ -223,6 +225,7 @@ func TestFaultRedisFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.awaitSucceeded(time.Minute, accepted)
+	h.awaitStates(soon, map[queue.State]int64{queue.Succeeded: int64(accepted)})
 	late.signal(15)
 	if how := late.ends(soon); how != "0" {
 		t.Errorf("the worker that started while Redis was full ended with %s", how)
