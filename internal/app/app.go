@@ -248,7 +248,7 @@ func (a *app) provider(ctx context.Context, p config.Provider) error {
 	w, err := worker.New(worker.Config{
 		Redis: a.store.rdb, Provider: p.Name, Namespace: a.cfg.Redis.Namespace, Guard: g, HTTP: http,
 		Retry: worker.Retry{Attempts: p.Retry.Attempts, Base: p.Retry.Base, Max: p.Retry.Max, MaxAge: p.Retry.MaxAge},
-		Keep:  p.Keep, Spec: queue.Spec{MaxBody: p.MaxBody}, Grace: a.opt.Grace, Observer: watch, Logger: a.log,
+		Keep:  p.Keep, Spec: queue.Spec{MaxBody: p.MaxBody}, Checked: true, Grace: a.opt.Grace, Observer: watch, Logger: a.log,
 	})
 	if err != nil {
 		return err

@@ -2,10 +2,13 @@ package app
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/penstock-io/penstock/internal/redistest"
 	"github.com/penstock-io/penstock/queue"
 	"github.com/penstock-io/penstock/queue/embedded"
 )
@@ -39,5 +42,20 @@ func TestTend(t *testing.T) {
 	a.tend(ctx)
 	if i, err := q.Get(ctx, "sms", "x"); err != nil || i.State != queue.Delayed {
 		t.Errorf("%+v %v", i, err)
+	}
+}
+
+// What is wrong with the server is said once, however many providers there are.
+func TestServerWarningsOnce(t *testing.T) {
+	d := newDownstream(t)
+	red := redistest.Start(t) // no appendonly, no maxmemory
+	r := serve(t, source("redis://"+red.Addr, d.URL, fmt.Sprintf("  other: {base_url: %q, rate: 1/s}\n", d.URL)), Options{})
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"appendonly is off", "maxmemory is not set"} {
+		if n := strings.Count(r.logs.String(), s); n != 1 {
+			t.Errorf("%q is said %d times", s, n)
+		}
 	}
 }

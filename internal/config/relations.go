@@ -22,6 +22,10 @@ func (r *reader) relations(o *object, p *Provider) {
 	if n := int64(l.Burst); rate > 0 && n > l.Rate.N {
 		o.warn("burst", "%d is more than the rate allows in its period (%s): a provider that counts exactly will refuse some", n, l.Rate)
 	}
+	if h := max(0, l.Normal().Headroom); rate > 0 && h > l.Rate.Per/2 {
+		o.warn("headroom", "%s beside a period of %s leaves %d%% of %s; write the same rate over a longer period, or less headroom",
+			FormatDuration(h), FormatDuration(l.Rate.Per), 100*l.Rate.Per/(l.Rate.Per+h), l.Rate)
+	}
 	if rate > 0 && l.Concurrency > 0 {
 		each := time.Duration(float64(l.Concurrency) / rate * float64(time.Second))
 		most := rate * p.Timeout.Seconds()

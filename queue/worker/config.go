@@ -50,6 +50,9 @@ type Config struct {
 	// Spec is what producers are told beside Retry and Keep: MaxBody, and
 	// MaxCost where it is to be less than the guard's limits could ever grant.
 	Spec queue.Spec
+	// Checked says that whoever runs this worker has asked queue.CheckServer and
+	// told of its warnings, so that of twenty workers not each one does.
+	Checked bool
 	// Concurrency is the most calls this worker makes at once. What bounds the
 	// calls of the fleet is the guard's concurrency; this is only a high cap for
 	// one process. Zero: DefaultConcurrency.

@@ -121,8 +121,10 @@ func (w *Worker) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("worker %s: %w", w.cfg.Provider, err)
 	}
-	for _, warning := range report.Warnings {
-		w.log.Warn("redis: " + warning)
+	if !w.cfg.Checked {
+		for _, warning := range report.Warnings {
+			w.log.Warn("redis: " + warning)
+		}
 	}
 	// First the name: limits are not written into another installation's gate.
 	if err := w.queue.Publish(ctx, w.cfg.Provider, w.spec()); errors.Is(err, queue.ErrFull) {
