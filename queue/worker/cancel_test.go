@@ -152,3 +152,38 @@ func TestCancelButton(t *testing.T) {
 		r.clean()
 	})
 }
+
+// TestCancelOutlivesTheWorker: the cancellation of a job is asked for while a
+// worker has it, and the worker dies. Whoever takes the job over does not call
+// it. Take the ! out of take.lua and it is called once more.
+func TestCancelOutlivesTheWorker(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient, env *redistest.Env) {
+		r := newRig(t, rdb, env)
+		for _, id := range []string{"cancelled", "other"} {
+			r.enqueue(queue.Job{ID: id, Attempts: 1})
+		}
+		dead := r.bare("dead", 10, shaper.Limits{})
+		r.take(dead, 5)
+		if c, err := r.q.Cancel(t.Context(), provider1, "cancelled"); err != nil || !c.Asked {
+			t.Fatalf("%+v %v", c, err)
+		}
+		// What the tick does with a dead process's jobs.
+		rdb.ZAdd(t.Context(), r.k.Own(layout.Procs), redis.Z{Score: 1, Member: "dead"})
+		if n, err := Reclaim(t.Context(), rdb, "", provider1); err != nil || n != 2 {
+			t.Fatalf("%d given back, %v", n, err)
+		}
+		var got calls
+		stop := r.start(r.worker(shaper.Limits{}, func(_ context.Context, j *Job) error { got.add(j.ID); return nil }))
+		if s := r.stone("cancelled"); s.State != queue.Cancelled || s.Attempts != 0 {
+			t.Errorf("%+v", s)
+		}
+		if s := r.stone("other"); s.State != queue.Succeeded {
+			t.Errorf("%+v", s)
+		}
+		stop()
+		if ids := got.all(); len(ids) != 1 || ids[0] != "other" {
+			t.Errorf("called %v", ids)
+		}
+		r.clean()
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock-io/penstock/queue/internal/layout"
@@ -29,7 +30,8 @@ func (in *inlet) request(k, free int) {
 		a("pending"), a("active"), a("lease"), a("scheduled"), a("retry"), a("paused"),
 		in.keys.Own(layout.Paused), in.keys.Own(layout.HeldUntil),
 	}, in.keys.Lanes()...)
-	keys = append(keys, in.keys.Own(layout.Procs), in.keys.Owner(in.process), in.keys.Own(layout.Control))
+	keys = append(keys, in.keys.Own(layout.Procs), in.keys.Owner(in.process), in.keys.Own(layout.Control),
+		in.keys.Own(layout.Cancel))
 	res, err := in.script.Run(context.Background(), in.rdb, keys,
 		in.process, k, min(free, lot), a("t:"), pattern, flag(sign), lease, parked).Slice()
 	var got took
@@ -95,8 +97,12 @@ func (in *inlet) accept(got took, signed bool) {
 	counted := 0
 	for _, j := range got.jobs {
 		expired := pastAge(j[2], got.now)
-		if in.hands.add(j[0], j[1], j[2], expired) {
+		origin, cancelled := strings.CutSuffix(j[1], "!")
+		if in.hands.add(j[0], origin, j[2], expired) {
 			msgs = append(msgs, j[2])
+		}
+		if cancelled {
+			in.hands.ask(j[0])
 		}
 		if !expired {
 			counted++

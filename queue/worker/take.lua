@@ -20,6 +20,7 @@
 -- KEYS  1 pending  2 active  3 lease  4 scheduled  5 retry  6 asynq's paused
 --       7 paused  8 held_until (us)  9 lane high  10 lane default  11 lane low
 --       12 procs  13 owner:<process>  14 control (health's record: its first line)
+--       15 cancel
 -- ARGV  1 process  2 k  3 at most, expired ones included  4 task key prefix
 --       5 pattern of h, d, l  6 heartbeat 0/1  7 lease in s  8 jobs taken and not yet called
 -- RESULT  {now, shut, until, next due or 0, full 0/1, processes or 0, then for
@@ -27,7 +28,8 @@
 --         shut: '' | paused | held | open | probing (half-open: one job, if any).
 --         full: there may be more that is due.
 --         origin: p | s:<lane>:<due> | r:<lane>:<due> (which of asynq's sets,
---         lane h, d or l): how to put it back where it was.
+--         lane h, d or l): how to put it back where it was. A ! behind it: its
+--         cancellation was asked for while someone had it who died.
 
 local call = redis.call
 local function int(x) return string.format('%d', x) end
@@ -154,6 +156,11 @@ if #ids > 0 then
   call('LPUSH', KEYS[2], unpack(ids))
   call('ZADD', KEYS[3], unpack(lease))
   call('HSET', KEYS[13], unpack(owner))
+  if call('EXISTS', KEYS[15]) == 1 then
+    for i, id in ipairs(ids) do
+      if call('ZSCORE', KEYS[15], id) then out[3 * i - 1] = out[3 * i - 1] .. '!' end
+    end
+  end
 end
 
 local due = 0
