@@ -51,7 +51,8 @@ func (c *Client) cancel(ctx context.Context, info Info, r record) (done Cancelli
 		return Cancelling{}, false, err
 	}
 	keep := cmp.Or(info.keep, spec.normal().Keep)
-	stone := layout.Tombstone{State: Cancelled, Hash: info.hash, Attempts: info.Attempts, Reason: CancelReason, Status: info.Status}
+	stone := layout.Tombstone{State: Cancelled, Hash: info.hash, Attempts: info.Attempts, Reason: CancelReason, Status: info.Status,
+		Deferrals: info.Deferrals, Throttles: info.Throttles}
 	now, err := c.room(ctx, info.Provider, 0)
 	if err != nil && !errors.Is(err, ErrFull) {
 		return Cancelling{}, false, err

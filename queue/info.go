@@ -126,6 +126,7 @@ func (i *Info) final(raw string, r record, now time.Time) error {
 	}
 	i.State, i.Reason, i.Attempts = stone.State, stone.Reason, stone.Attempts
 	i.Final = time.UnixMilli(stone.At)
+	i.Deferrals, i.Throttles = max(i.Deferrals, stone.Deferrals), max(i.Throttles, stone.Throttles)
 	if stone.Status != 0 {
 		i.Status = stone.Status
 	}

@@ -84,6 +84,10 @@ func TestFates(t *testing.T) {
 				t.Errorf("%s: %+v after %d calls; want %s, %d spent, %d calls, %q", c.name, s, n, c.state, c.spent, c.calls, c.reason)
 			}
 		}
+		// RET-01: the count is kept, also of what is done and gone.
+		if i, err := r.q.Get(t.Context(), provider1, "1"); err != nil || i.Throttles != 6 || i.Deferrals != 6 || i.Attempts != 1 {
+			t.Errorf("throttled six times: %+v %v", i, err)
+		}
 		stop()
 		r.clean()
 	})

@@ -197,5 +197,6 @@ func (w *Worker) tombstone(k *task, f fate) layout.Tombstone {
 	}
 	return layout.Tombstone{
 		State: f.state, Hash: k.env.Hash, Attempts: n, At: w.clock.ms(), Reason: layout.Short(f.reason), Status: f.status,
+		Deferrals: k.env.Deferrals, Throttles: k.env.Throttles,
 	}
 }

@@ -15,6 +15,10 @@ type Tombstone struct {
 	At       int64  `json:"t"`           // when it became final, ms
 	Reason   string `json:"r,omitempty"` // why; empty for a plain success. No secret
 	Status   int    `json:"c,omitempty"` // the last HTTP status. 0: none
+	// How often it came back with no attempt spent, and how often of them because
+	// the provider said not now.
+	Deferrals int `json:"d,omitempty"`
+	Throttles int `json:"w,omitempty"`
 }
 
 // Encode writes the JSON that ParseTombstone reads.
