@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -110,12 +111,23 @@ func (s *Server) enqueue(w http.ResponseWriter, r *http.Request) {
 	}
 	got, err := s.cfg.Jobs.Enqueue(r.Context(), j)
 	if err != nil {
-		s.fail(w, r, err)
+		s.fail(w, r, again(err, j, got))
 		return
 	}
 	rec := receipt(got)
 	w.Header().Set("Location", jobPath(rec.Provider, rec.ID))
 	reply(w, rec.status(), rec)
+}
+
+// again names the id that a job was given, where it may have been stored: sent
+// again without one it would be another job.
+func again(err error, j queue.Job, got queue.Receipt) error {
+	p := problemOf(err)
+	if p.Code != CodeStoreAway || j.ID != "" || got.ID == "" {
+		return err
+	}
+	p.Fix = fmt.Sprintf("send it again with the id %s: if it was stored, it is not stored twice", got.ID)
+	return p
 }
 
 // jobPath is where a job is found. PathEscape leaves dots alone, which paths
